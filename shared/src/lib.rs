@@ -1,0 +1,51 @@
+//! What the gateway and its monitor both know: the stages of a request, the record that each leaves, the shared-memory
+//! segment that carries them, and the thresholds that they are judged by.
+//!
+//! # The segment
+//!
+//! One file a gateway process, on tmpfs. Everything in it is a 64-bit word in native (little-endian) order, reached
+//! only through [`AtomicU64`](std::sync::atomic::AtomicU64); a section begins on a page.
+//!
+//! ```text
+//!        0 ┌──────────────────────────────────────────────┐
+//!          │ header   magic (written last), version,      │  who: pid, start, boot id, build
+//!          │          section table, host, limits, state  │  constant, but for the state word
+//!     4096 ├──────────────────────────────────────────────┤
+//!          │ names    a label for each series, counter,   │  written once, before the magic
+//!          │          gauge, provider and key             │
+//!          ├──────────────────────────────────────────────┤
+//!          │ gauges   epoch │ heartbeats │ counters │     │  one epoch guards gauges and histograms
+//!          │          gauges                              │
+//!          ├──────────────────────────────────────────────┤
+//!          │ histograms   one per series, cumulative      │  windows are differences of two snapshots
+//!          ├──────────────────────────────────────────────┤
+//!          │ seconds  900 rows of one second              │  a sequence word a row
+//!          ├──────────────────────────────────────────────┤
+//!          │ samples  16,384 records, overwritten in turn │  a sequence word a slot
+//!          └──────────────────────────────────────────────┘
+//! ```
+//!
+//! **Who writes:** one thread of the gateway, the exporter. **Who reads:** any number of monitors, through a read-only
+//! map: they can neither slow the gateway nor hurt it. **How a reader knows that it saw a whole entry:** the sequence
+//! words, by the pattern in [`ring`].
+//!
+//! A change that only adds a section, a name or a word that was reserved raises the minor version, and older readers
+//! go on. A change of meaning raises the major version, and a reader of another major version refuses, naming both.
+//!
+//! # Invariants
+//!
+//! - The writer never waits for a reader.
+//! - A reader never trusts the file: each offset is checked against its real length, each text is stripped of control
+//!   characters, each loop has a bound.
+//! - `unsafe` is in [`segment`] only, and only to map the file.
+//! - Nothing here knows an async runtime or a terminal.
+
+pub mod histogram;
+pub mod layout;
+pub mod record;
+pub mod ring;
+pub mod segment;
+pub mod snapshot;
+pub mod stage;
+pub mod thresholds;
+pub mod writer;

@@ -1,0 +1,533 @@
+//! The mapped file: created, filled and published by a gateway; opened read-only by monitors.
+//!
+//! The only `unsafe` of the project is here: it turns a map into words. Nothing ever forms a `&mut` or a `&[u8]` over
+//! the map, so that what another process does to the file can't break a promise of the language; only a truncation
+//! could end us (`SIGBUS`), and nobody truncates: a restart makes a new file, and a reader compares the length first.
+#![expect(unsafe_code, reason = "a map becomes words here, and nowhere else")]
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::layout::{HEADER_BYTES, MAGIC, State, header};
+
+/// Mode of a segment and its lock: the owner's alone.
+const MODE: u32 = 0o600;
+/// How long a starting gateway retries a lock that a monitor may just be probing.
+const LOCK_PATIENCE: Duration = Duration::from_millis(200);
+
+/// A file in memory, as words.
+#[derive(Debug)]
+pub struct Map {
+    raw: MmapRaw,
+    words: usize,
+}
+
+impl Map {
+    /// Maps `file`'s first `bytes` bytes for writing.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    fn writable(file: &File, bytes: usize) -> io::Result<Self> {
+        let raw = MmapOptions::new().len(bytes).map_raw(file)?;
+        Ok(Self {
+            raw,
+            words: bytes / 8,
+        })
+    }
+
+    /// Maps all of `file`, read-only. Storing into it would end the process, so nobody outside can reach a store.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; or [`io::ErrorKind::UnexpectedEof`] for a file too short to hold a header.
+    fn read_only(file: &File) -> io::Result<Self> {
+        let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        if bytes < HEADER_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "too short to be a segment",
+            ));
+        }
+        let raw = MmapOptions::new().len(bytes).map_raw_read_only(file)?;
+        Ok(Self {
+            raw,
+            words: bytes / 8,
+        })
+    }
+
+    /// The words of the file.
+    #[must_use]
+    #[expect(clippy::cast_ptr_alignment, reason = "a map begins on a page")]
+    pub fn words(&self) -> &[AtomicU64] {
+        let first = self.raw.as_ptr().cast::<AtomicU64>();
+        // SAFETY: the constructors mapped `words` * 8 bytes or more; a map begins on a page, so it is aligned; any bits
+        // are a valid `AtomicU64`; the map lives as long as `self`; and only atomic words are ever made of it.
+        unsafe { slice::from_raw_parts(first, self.words) }
+    }
+}
+
+/// A segment that this process writes. Dropping it leaves the file for a post-mortem; [`remove`](Self::remove) takes it
+/// away after an orderly end.
+#[derive(Debug)]
+pub struct Segment {
+    backing: Backing,
+}
+
+#[derive(Debug)]
+enum Backing {
+    File {
+        map: Map,
+        path: PathBuf,
+        /// Held for life: whoever can take it knows that we are dead.
+        _lock: File,
+    },
+    /// No file could be made. Figures are kept all the same, for `/metrics`.
+    Heap(Box<[AtomicU64]>),
+}
+
+impl Segment {
+    /// Creates a segment of `bytes` at `path`, and its lock beside it. It can't be seen until
+    /// [`publish`](Self::publish), but for its lock.
+    ///
+    /// A file of that name that a dead gateway left is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the directory is not ours alone, another live gateway has the name, or the system has no room
+    /// (`fallocate` says so now, where a later store would end the process).
+    pub fn create(path: &Path, bytes: usize) -> io::Result<Self> {
+        let lock = take_lock(&lock_path(path))?;
+        let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+        remove_if_there(&draft)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&draft)?;
+        let made = (|| {
+            // The mode above went through the umask; this one does not.
+            file.set_permissions(fs::Permissions::from_mode(MODE))?;
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
+            Map::writable(&file, bytes)
+        })();
+        match made {
+            Ok(map) => Ok(Self {
+                backing: Backing::File {
+                    map,
+                    path: path.to_owned(),
+                    _lock: lock,
+                },
+            }),
+            Err(error) => {
+                let _ = fs::remove_file(&draft);
+                let _ = fs::remove_file(lock_path(path));
+                Err(error)
+            }
+        }
+    }
+
+    /// A segment that no other process can see.
+    #[must_use]
+    pub fn on_heap(bytes: usize) -> Self {
+        Self {
+            backing: Backing::Heap((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()),
+        }
+    }
+
+    /// Its words.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        match &self.backing {
+            Backing::File { map, .. } => map.words(),
+            Backing::Heap(words) => words,
+        }
+    }
+
+    /// Where it is, if other processes can see it.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.backing {
+            Backing::File { path, .. } => Some(path),
+            Backing::Heap(_) => None,
+        }
+    }
+
+    /// Writes the magic word, and gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of the renaming.
+    pub fn publish(&self) -> io::Result<()> {
+        self.words()[header::MAGIC].store(MAGIC, Ordering::Release);
+        if let Backing::File { path, .. } = &self.backing {
+            fs::rename(
+                path.with_extension(format!("{}.tmp", std::process::id())),
+                path,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Tells readers what the gateway is doing.
+    pub fn set_state(&self, state: State) {
+        self.words()[header::STATE].store(state as u64, Ordering::Release);
+    }
+
+    /// Takes the file and its lock away, after an orderly end. Readers that have it mapped keep what they see.
+    pub fn remove(&self) {
+        self.set_state(State::Stopped);
+        if let Backing::File { path, .. } = &self.backing {
+            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(lock_path(path));
+        }
+    }
+}
+
+/// Whether the file system is kept in memory. On others a plain store may wait for the disk.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn is_in_memory(path: &Path) -> io::Result<bool> {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(path)?.f_type;
+    Ok(kind == TMPFS || kind == RAMFS)
+}
+
+/// Makes `directory` if it is not there, and checks that nobody else can write in it.
+///
+/// # Errors
+///
+/// When it can't be made, is no directory, belongs to somebody else, or others may write in it.
+pub fn own_directory(directory: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+    {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let found = fs::symlink_metadata(directory)?;
+    let complaint = if !found.is_dir() {
+        "is no directory"
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        "belongs to another user"
+    } else if found.mode() & 0o022 != 0 {
+        "can be written by others"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, complaint))
+}
+
+/// The lock beside a segment.
+#[must_use]
+pub fn lock_path(segment: &Path) -> PathBuf {
+    let mut name = segment.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+/// Whether the gateway that wrote `segment` still lives: it holds the lock.
+#[must_use]
+pub fn is_alive(segment: &Path) -> bool {
+    let Ok(lock) = OpenOptions::new()
+        .read(true)
+        .custom_flags(nofollow())
+        .open(lock_path(segment))
+    else {
+        return false;
+    };
+    // Taken, the lock is given back at once, by the drop.
+    matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// A segment that another process writes.
+#[derive(Debug)]
+pub struct Opened {
+    map: Map,
+    file: File,
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Opened {
+    /// Opens the segment at `path`.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; or [`io::ErrorKind::InvalidData`] when it does not begin with the magic word.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(nofollow())
+            .open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a file"));
+        }
+        let map = Map::read_only(&file)?;
+        if map.words()[header::MAGIC].load(Ordering::Acquire) != MAGIC {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "not a segment of a gateway",
+            ));
+        }
+        Ok(Self {
+            map,
+            file,
+            path: path.to_owned(),
+            inode: (found.dev(), found.ino()),
+        })
+    }
+
+    /// Its words; none once somebody has truncated the file, since reading on would end the process.
+    #[must_use]
+    pub fn words(&self) -> Option<&[AtomicU64]> {
+        let words = self.map.words();
+        let long_enough = self
+            .file
+            .metadata()
+            .is_ok_and(|found| found.len() >= words.len() as u64 * 8);
+        long_enough.then_some(words)
+    }
+
+    /// Where it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its path now names another file, as after a restart; or none.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        fs::symlink_metadata(&self.path)
+            .map_or(true, |found| (found.dev(), found.ino()) != self.inode)
+    }
+}
+
+fn nofollow() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("open flags fit an int")
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the lock, made if it is not there. Waits a moment for a monitor that is just probing it.
+fn take_lock(path: &Path) -> io::Result<File> {
+    let lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE)
+        .custom_flags(nofollow())
+        .open(path)?;
+    lock.set_permissions(fs::Permissions::from_mode(MODE))?;
+    let since = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another live gateway writes there",
+                ));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// The directories that a gateway tries for its segment, and a monitor searches, best first: systemd's runtime
+/// directory, then shared memory, then the login's runtime directory. All are tmpfs on usual systems.
+#[must_use]
+pub fn default_directories() -> Vec<PathBuf> {
+    let mut directories = vec![];
+    if let Some(runtime) = std::env::var_os("RUNTIME_DIRECTORY") {
+        directories.extend(std::env::split_paths(&runtime).take(1));
+    } else {
+        directories.push("/run/bifrost".into());
+    }
+    directories.push(format!("/dev/shm/bifrost-{}", rustix::process::geteuid().as_raw()).into());
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR") {
+        directories.push(PathBuf::from(runtime).join("bifrost"));
+    }
+    directories
+}
+
+/// Whether `path`, as a user wrote it, names one segment rather than a directory of them.
+#[must_use]
+pub fn names_a_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "seg")
+}
+
+/// The segments in `directory`, those of living gateways first, then the newest first.
+#[must_use]
+pub fn in_directory(directory: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| names_a_file(&entry.path()))
+        .filter_map(|entry| {
+            let changed = entry
+                .metadata()
+                .ok()?
+                .created()
+                .or_else(|_| entry.metadata()?.modified())
+                .ok()?;
+            let path = entry.path();
+            Some((is_alive(&path), changed, path))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().rev().map(|(_, _, path)| path).collect()
+}
+
+/// Removes what dead gateways left in `directory`.
+pub fn tidy(directory: &Path) {
+    for path in in_directory(directory) {
+        if !is_alive(&path) {
+            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(lock_path(&path));
+        }
+    }
+}
+
+/// The system's monotonic clock, nanoseconds: the same for every process of the machine, so heartbeats are told in it.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// The kernel's boot id as two words; zero where it can't be read.
+#[must_use]
+pub fn boot_id() -> [u64; 2] {
+    let mut text = String::new();
+    let read = File::open("/proc/sys/kernel/random/boot_id")
+        .and_then(|mut file| file.read_to_string(&mut text));
+    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    match (read, hex.get(..16), hex.get(16..32)) {
+        (Ok(_), Some(first), Some(second)) => {
+            [first, second].map(|half| u64::from_str_radix(half, 16).unwrap_or(0))
+        }
+        _ => [0, 0],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> tempfile::TempDir {
+        tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_segment_is_seen_only_once_it_is_whole() {
+        let scratch = scratch();
+        let path = scratch.path().join("gateway-1.seg");
+        let segment = Segment::create(&path, 8_192).unwrap();
+        assert!(!path.exists());
+        segment.words()[700].store(7, Ordering::Relaxed);
+        segment.publish().unwrap();
+        let opened = Opened::open(&path).unwrap();
+        assert_eq!(opened.words().unwrap()[700].load(Ordering::Relaxed), 7);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn life_is_told_by_the_lock_and_death_frees_the_name() {
+        let scratch = scratch();
+        let path = scratch.path().join("gateway-1.seg");
+        let segment = Segment::create(&path, 8_192).unwrap();
+        segment.publish().unwrap();
+        assert!(is_alive(&path));
+        assert_eq!(
+            Segment::create(&path, 8_192).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
+        let opened = Opened::open(&path).unwrap();
+        drop(segment);
+        assert!(!is_alive(&path));
+        let next = Segment::create(&path, 8_192).unwrap();
+        next.publish().unwrap();
+        assert!(opened.is_replaced());
+        next.remove();
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_truncated_segment_is_noticed_before_it_is_read() {
+        let scratch = scratch();
+        let path = scratch.path().join("gateway-1.seg");
+        let segment = Segment::create(&path, 8_192).unwrap();
+        segment.publish().unwrap();
+        let opened = Opened::open(&path).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(10)
+            .unwrap();
+        assert!(opened.words().is_none());
+        assert_eq!(
+            Opened::open(&path).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_in_is_refused() {
+        let scratch = scratch();
+        let open = scratch.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(
+            own_directory(&open).unwrap_err().to_string(),
+            "can be written by others"
+        );
+        own_directory(&scratch.path().join("new")).unwrap();
+    }
+
+    #[test]
+    fn the_living_come_before_the_dead() {
+        let scratch = scratch();
+        let [old, new] = ["gateway-1.seg", "gateway-2.seg"].map(|name| scratch.path().join(name));
+        let living = Segment::create(&old, 8_192).unwrap();
+        living.publish().unwrap();
+        let dead = Segment::create(&new, 8_192).unwrap();
+        dead.publish().unwrap();
+        drop(dead);
+        assert_eq!(in_directory(scratch.path()), [old.clone(), new]);
+        tidy(scratch.path());
+        assert_eq!(in_directory(scratch.path()), [old]);
+    }
+}

@@ -1,0 +1,522 @@
+//! A reader's view of a segment, as plain values: who writes it, and what its figures are now and second by second.
+//! Nothing in the file is trusted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::histogram::{BUCKETS, Histogram};
+use crate::layout::{
+    self, ClockKind, Counter, Gauge, NameKind, Section, SectionPlace, State, VERSION_MAJOR, gauges,
+    header, name, row,
+};
+use crate::record::{RECORD_WORDS, Record};
+use crate::ring;
+use crate::stage::Series;
+use crate::thresholds::Thresholds;
+
+/// Why a file that begins like a segment is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Its major version is another.
+    #[error(
+        "the segment has layout {found}, and this program reads {VERSION_MAJOR}: use the monitor of the same release"
+    )]
+    Version {
+        /// The version found.
+        found: u32,
+    },
+    /// A part that every version has is missing or does not fit the file.
+    #[error("the segment's {0} does not fit the file")]
+    Damaged(&'static str),
+    /// Somebody cut the file.
+    #[error("the segment was truncated")]
+    Truncated,
+}
+
+/// Who writes a segment, and under which limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Major and minor version of the layout.
+    pub version: (u32, u32),
+    /// The gateway's process id.
+    pub pid: u64,
+    /// When the process started, in the kernel's ticks since boot.
+    pub start_ticks: u64,
+    /// The kernel's boot id.
+    pub boot_id: [u64; 2],
+    /// When the gateway started, nanoseconds since the Unix epoch.
+    pub started_at: u64,
+    /// What its stamps are read from.
+    pub clock: ClockKind,
+    /// What one stamp costs, picoseconds.
+    pub stamp_cost_ps: u64,
+    /// Processors it may use.
+    pub vcpus: u64,
+    /// Memory of the host, bytes.
+    pub memory_total: u64,
+    /// The lower of that and the control group's limit, bytes.
+    pub memory_limit: u64,
+    /// `client.buffer_size`.
+    pub buffer_size: u64,
+    /// `client.initial_pool_size`.
+    pub pool_size: u64,
+    /// Runtimes that serve requests.
+    pub workers: u64,
+    /// The limits in force.
+    pub thresholds: Thresholds,
+    /// The gateway's version.
+    pub build: String,
+    /// The instance type, or empty where it is not known.
+    pub instance: String,
+}
+
+/// A label of the segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The kind, by its number; [`NameKind`] names those that this version knows.
+    pub kind: u64,
+    /// Its place within the kind.
+    pub index: u64,
+    /// Whether it is a stage that counts in the overhead.
+    pub in_overhead: bool,
+    /// The page's means, ns: t3.medium, t3.xlarge.
+    pub reference_ns: (Option<u64>, Option<u64>),
+    /// The name that programs read.
+    pub key: String,
+    /// The name that people read.
+    pub label: String,
+}
+
+/// The figures of one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    /// Counters, by [`Counter::index`].
+    pub counters: [u64; Counter::COUNT],
+    /// Gauges, by [`Gauge::index`].
+    pub gauges: [u64; Gauge::COUNT],
+    /// Cumulative histograms, by [`Series::index`].
+    pub histograms: Vec<Histogram>,
+}
+
+/// One second, as the exporter closed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// When it ended, nanoseconds since the Unix epoch.
+    pub ended_at: u64,
+    /// How long it was, nanoseconds.
+    pub duration: u64,
+    /// See [`layout::row_flags`].
+    pub flags: u64,
+    /// Requests that waited longer than the limit.
+    pub over_queue_limit: u64,
+    /// Requests that got a first byte.
+    pub first_bytes: u64,
+    /// What each counter gained.
+    pub counters: [u64; Counter::COUNT],
+    /// Each gauge at its end.
+    pub gauges: [u64; Gauge::COUNT],
+    /// Sum, p50, p95, p99 and maximum of each series, ns.
+    pub series: [[u64; row::SERIES_WORDS]; Series::COUNT],
+}
+
+impl Row {
+    /// What `counter` gained in this second.
+    #[must_use]
+    pub const fn counter(&self, counter: Counter) -> u64 {
+        self.counters[counter.index()]
+    }
+
+    /// `gauge` at its end.
+    #[must_use]
+    pub const fn gauge(&self, gauge: Gauge) -> u64 {
+        self.gauges[gauge.index()]
+    }
+
+    /// The mean of `series`, ns. None in a second without any.
+    #[must_use]
+    pub fn mean(&self, series: Series) -> Option<u64> {
+        let count = if series == Series::FirstByte {
+            self.first_bytes
+        } else {
+            self.counter(Counter::Records)
+        };
+        self.series[series.index()][0].checked_div(count)
+    }
+
+    /// The row as the payload of a slot.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; row::WORDS] {
+        let mut words = [0; row::WORDS];
+        words[row::ENDED_AT] = self.ended_at;
+        words[row::DURATION] = self.duration;
+        words[row::FLAGS] = self.flags;
+        words[row::OVER_QUEUE_LIMIT] = self.over_queue_limit;
+        words[row::FIRST_BYTES] = self.first_bytes;
+        words[row::COUNTERS..row::GAUGES].copy_from_slice(&self.counters);
+        words[row::GAUGES..row::SERIES].copy_from_slice(&self.gauges);
+        words[row::SERIES..].copy_from_slice(self.series.as_flattened());
+        words
+    }
+
+    /// The row in the payload of a slot.
+    #[must_use]
+    pub fn from_words(words: &[u64; row::WORDS]) -> Self {
+        Self {
+            ended_at: words[row::ENDED_AT],
+            duration: words[row::DURATION],
+            flags: words[row::FLAGS],
+            over_queue_limit: words[row::OVER_QUEUE_LIMIT],
+            first_bytes: words[row::FIRST_BYTES],
+            counters: std::array::from_fn(|counter| words[row::COUNTERS + counter]),
+            gauges: std::array::from_fn(|gauge| words[row::GAUGES + gauge]),
+            series: std::array::from_fn(|series| {
+                std::array::from_fn(|word| words[row::SERIES + series * row::SERIES_WORDS + word])
+            }),
+        }
+    }
+}
+
+/// How fresh a segment is. Whether its writer lives is told by the lock, not by this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Freshness {
+    /// What the gateway says it is doing.
+    pub state: Option<State>,
+    /// When the exporter last came by, nanoseconds of the system's monotonic clock.
+    pub exporter_at: u64,
+    /// When the runtime that is latest came by.
+    pub slowest_runtime_at: u64,
+}
+
+/// Where a reader finds each part, checked against the file once.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Who writes it.
+    pub header: Header,
+    /// Its labels.
+    pub names: Vec<Name>,
+    gauges: SectionPlace,
+    histograms: SectionPlace,
+    seconds: SectionPlace,
+    samples: SectionPlace,
+}
+
+impl View {
+    /// Checks `words`, the whole segment.
+    ///
+    /// # Errors
+    ///
+    /// When the version is another, or a part does not fit.
+    pub fn of(words: &[AtomicU64]) -> Result<Self, Unreadable> {
+        let header = read_header(words)?;
+        let place = |kind: Section, what| find(words, kind).ok_or(Unreadable::Damaged(what));
+        let view = Self {
+            names: read_names(words, place(Section::Names, "list of names")?),
+            gauges: place(Section::Gauges, "gauges section")?,
+            histograms: place(Section::Histograms, "histograms section")?,
+            seconds: place(Section::Seconds, "seconds section")?,
+            samples: place(Section::Samples, "samples section")?,
+            header,
+        };
+        let long_enough = view.gauges.length >= gauges::WORDS as u64 * 8
+            && view.histograms.entry >= layout::histogram::WORDS as u64 * 8
+            && view.histograms.count >= Series::COUNT as u64
+            && view.histograms.entry.saturating_mul(view.histograms.count)
+                <= view.histograms.length;
+        if !long_enough {
+            return Err(Unreadable::Damaged("section table"));
+        }
+        view.rows_from_oldest(words)?;
+        view.samples_from_now(words)?;
+        Ok(view)
+    }
+
+    /// The labels of one kind, in order.
+    pub fn names_of(&self, kind: NameKind) -> impl Iterator<Item = &Name> {
+        self.names
+            .iter()
+            .filter(move |name| name.kind == kind as u64)
+    }
+
+    /// How fresh it is.
+    #[must_use]
+    pub fn freshness(&self, words: &[AtomicU64]) -> Freshness {
+        let section = section(words, self.gauges);
+        let runtimes = usize::try_from(self.header.workers)
+            .unwrap_or(0)
+            .min(gauges::RUNTIMES_MAX);
+        let beats = &section[gauges::RUNTIME_HEARTBEATS..gauges::RUNTIME_HEARTBEATS + runtimes];
+        Freshness {
+            state: State::from_number(words[header::STATE].load(Ordering::Acquire)),
+            exporter_at: section[gauges::HEARTBEAT].load(Ordering::Acquire),
+            slowest_runtime_at: beats
+                .iter()
+                .map(|beat| beat.load(Ordering::Relaxed))
+                .min()
+                .unwrap_or(0),
+        }
+    }
+
+    /// The figures of this moment; none if the writer died while it was changing them.
+    #[must_use]
+    pub fn figures(&self, words: &[AtomicU64]) -> Option<Figures> {
+        let gauges_at = section(words, self.gauges);
+        let histograms_at = section(words, self.histograms);
+        let entry = usize::try_from(self.histograms.entry / 8).ok()?;
+        ring::consistently(&gauges_at[gauges::EPOCH], || {
+            let mut figures = Figures {
+                counters: [0; Counter::COUNT],
+                gauges: [0; Gauge::COUNT],
+                histograms: Vec::with_capacity(Series::COUNT),
+            };
+            ring::copy(&gauges_at[gauges::COUNTERS..], &mut figures.counters);
+            ring::copy(&gauges_at[gauges::GAUGES..], &mut figures.gauges);
+            for series in 0..Series::COUNT {
+                let words =
+                    &histograms_at[series * entry..series * entry + layout::histogram::WORDS];
+                let mut histogram = Histogram {
+                    count: words[layout::histogram::COUNT].load(Ordering::Relaxed),
+                    sum: words[layout::histogram::SUM].load(Ordering::Relaxed),
+                    max: words[layout::histogram::MAX].load(Ordering::Relaxed),
+                    ..Histogram::default()
+                };
+                debug_assert_eq!(histogram.buckets.len(), BUCKETS);
+                ring::copy(&words[layout::histogram::BUCKETS..], &mut histogram.buckets);
+                figures.histograms.push(histogram);
+            }
+            figures
+        })
+    }
+
+    /// A reader of the rows, beginning with the oldest there is.
+    ///
+    /// # Errors
+    ///
+    /// When the section's entries are shorter than this version's.
+    pub fn rows_from_oldest(&self, words: &[AtomicU64]) -> Result<Rows, Unreadable> {
+        let damaged = Unreadable::Damaged("seconds section");
+        let (payload, count) = entries(self.seconds, row::WORDS).ok_or_else(|| damaged.clone())?;
+        let ring =
+            ring::Reader::oldest(section(words, self.seconds), payload, count).ok_or(damaged)?;
+        Ok(Rows {
+            ring,
+            place: self.seconds,
+            payload: vec![0; payload],
+        })
+    }
+
+    /// A reader of the records, beginning with those still to come.
+    ///
+    /// # Errors
+    ///
+    /// When the section's entries are shorter than this version's.
+    pub fn samples_from_now(&self, words: &[AtomicU64]) -> Result<Samples, Unreadable> {
+        self.samples(words, ring::Reader::newest)
+    }
+
+    /// A reader of the records, beginning with the oldest there is.
+    ///
+    /// # Errors
+    ///
+    /// When the section's entries are shorter than this version's.
+    pub fn samples_from_oldest(&self, words: &[AtomicU64]) -> Result<Samples, Unreadable> {
+        self.samples(words, ring::Reader::oldest)
+    }
+
+    fn samples(
+        &self,
+        words: &[AtomicU64],
+        reader: fn(&[AtomicU64], usize, usize) -> Option<ring::Reader>,
+    ) -> Result<Samples, Unreadable> {
+        let damaged = Unreadable::Damaged("samples section");
+        let (payload, count) =
+            entries(self.samples, RECORD_WORDS).ok_or_else(|| damaged.clone())?;
+        let ring = reader(section(words, self.samples), payload, count).ok_or(damaged)?;
+        Ok(Samples {
+            ring,
+            place: self.samples,
+            payload: vec![0; payload],
+        })
+    }
+}
+
+/// A reader of the rows.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    ring: ring::Reader,
+    place: SectionPlace,
+    payload: Vec<u64>,
+}
+
+impl Rows {
+    /// The next row, if it is there.
+    pub fn next(&mut self, words: &[AtomicU64]) -> Option<Row> {
+        let found = self
+            .ring
+            .read(section(words, self.place), &mut self.payload);
+        found.then(|| {
+            Row::from_words(
+                self.payload
+                    .first_chunk()
+                    .expect("checked when the reader was made"),
+            )
+        })
+    }
+}
+
+/// A reader of the records.
+#[derive(Debug, Clone)]
+pub struct Samples {
+    ring: ring::Reader,
+    place: SectionPlace,
+    payload: Vec<u64>,
+}
+
+impl Samples {
+    /// The next record, if it is there.
+    pub fn next(&mut self, words: &[AtomicU64]) -> Option<Record> {
+        let found = self
+            .ring
+            .read(section(words, self.place), &mut self.payload);
+        found.then(|| {
+            Record::from_words(
+                self.payload
+                    .first_chunk()
+                    .expect("checked when the reader was made"),
+            )
+        })
+    }
+
+    /// Records that were overwritten before they were read.
+    #[must_use]
+    pub const fn missed(&self) -> u64 {
+        self.ring.missed
+    }
+}
+
+/// Words of an entry's payload, and how many entries; none when they are shorter than `needed`.
+fn entries(place: SectionPlace, needed: usize) -> Option<(usize, usize)> {
+    let payload = usize::try_from(place.entry / 8).ok()?.checked_sub(1)?;
+    (payload >= needed).then_some((payload, usize::try_from(place.count).ok()?))
+}
+
+fn read_header(words: &[AtomicU64]) -> Result<Header, Unreadable> {
+    if words.len() * 8 < layout::HEADER_BYTES {
+        return Err(Unreadable::Truncated);
+    }
+    let word = |at: usize| words[at].load(Ordering::Relaxed);
+    let text = |at: usize| {
+        let mut text = [0; header::TEXT_WORDS];
+        ring::copy(&words[at..], &mut text);
+        layout::text_of(&text)
+    };
+    let version = (
+        halves(word(header::VERSION)).1,
+        halves(word(header::VERSION)).0,
+    );
+    if version.0 != VERSION_MAJOR {
+        return Err(Unreadable::Version { found: version.0 });
+    }
+    Ok(Header {
+        version,
+        pid: word(header::PID),
+        start_ticks: word(header::START_TICKS),
+        boot_id: [word(header::BOOT_ID), word(header::BOOT_ID + 1)],
+        started_at: word(header::STARTED_AT),
+        clock: if word(header::CLOCK_KIND) == ClockKind::Tsc as u64 {
+            ClockKind::Tsc
+        } else {
+            ClockKind::Monotonic
+        },
+        stamp_cost_ps: word(header::STAMP_COST_PS),
+        vcpus: word(header::VCPUS),
+        memory_total: word(header::MEMORY_TOTAL),
+        memory_limit: word(header::MEMORY_LIMIT),
+        buffer_size: word(header::BUFFER_SIZE),
+        pool_size: word(header::POOL_SIZE),
+        workers: word(header::WORKERS),
+        thresholds: Thresholds {
+            queue_wait_ns: word(header::THRESHOLDS),
+            load_rps: word(header::THRESHOLDS + 1),
+            memory_permille: word(header::THRESHOLDS + 2),
+            overhead_ns: word(header::THRESHOLDS + 3),
+        },
+        build: text(header::BUILD),
+        instance: text(header::INSTANCE),
+    })
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    let bytes = word.to_le_bytes();
+    let half =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    (half(0), half(4))
+}
+
+/// The section of that kind, if the table has one that lies within the file.
+fn find(words: &[AtomicU64], kind: Section) -> Option<SectionPlace> {
+    let count = words[header::SECTION_COUNT]
+        .load(Ordering::Relaxed)
+        .min(header::SECTIONS_MAX as u64);
+    (0..usize::try_from(count).ok()?)
+        .map(|section| {
+            let mut entry = [0; header::SECTION_WORDS];
+            ring::copy(
+                &words[header::SECTIONS + section * header::SECTION_WORDS..],
+                &mut entry,
+            );
+            let [kind, offset, length, entry, count] = entry;
+            SectionPlace {
+                kind,
+                offset,
+                length,
+                entry,
+                count,
+            }
+        })
+        .find(|place| {
+            place.kind == kind as u64
+                && place.offset % 8 == 0
+                && place.entry % 8 == 0
+                && place.entry > 0
+                && place
+                    .offset
+                    .checked_add(place.length)
+                    .is_some_and(|end| end <= words.len() as u64 * 8)
+        })
+}
+
+/// The words of a section that [`find`] has checked.
+fn section(words: &[AtomicU64], place: SectionPlace) -> &[AtomicU64] {
+    let at = usize::try_from(place.offset / 8).unwrap_or(usize::MAX);
+    let end = at.saturating_add(usize::try_from(place.length / 8).unwrap_or(usize::MAX));
+    words.get(at..end).unwrap_or_default()
+}
+
+fn read_names(words: &[AtomicU64], place: SectionPlace) -> Vec<Name> {
+    let section = section(words, place);
+    let entry = usize::try_from(place.entry / 8).unwrap_or(usize::MAX);
+    if entry < name::WORDS {
+        return vec![];
+    }
+    let count = usize::try_from(place.count).unwrap_or(usize::MAX);
+    section
+        .chunks_exact(entry)
+        .take(count)
+        .map(|words| {
+            let mut copy = [0; name::WORDS];
+            ring::copy(words, &mut copy);
+            let some = |word: u64| (word > 0).then_some(word);
+            Name {
+                kind: copy[name::KIND],
+                index: copy[name::INDEX],
+                in_overhead: copy[name::FLAGS] & 1 == 1,
+                reference_ns: (
+                    some(copy[name::REFERENCE_MEDIUM]),
+                    some(copy[name::REFERENCE_XLARGE]),
+                ),
+                key: layout::text_of(&copy[name::KEY..name::KEY + name::KEY_WORDS]),
+                label: layout::text_of(&copy[name::LABEL..name::LABEL + name::LABEL_WORDS]),
+            }
+        })
+        .filter(|name| name.kind != 0)
+        .collect()
+}
