@@ -1,1 +1,195 @@
-fn main() {}
+//! A terminal dashboard for the Bifrost gateway, and a verdict on whether its instance is still big enough.
+//!
+//! # The loop
+//!
+//! ```text
+//! [segment] ─▶ source ─▶ model ─▶ view ─▶ terminal
+//!                          │  └─▶ report ─▶ standard output
+//!                          └─ verdict
+//! ```
+//!
+//! One thread. At each tick the source is asked what there is to see, the model takes it, and the screen is drawn; in
+//! between we wait for a key, which changes the model and draws again. Nothing else draws, so an idle monitor costs
+//! nothing. Signals only set a flag: every end is the normal one, which gives the terminal back.
+//!
+//! # Invariants
+//!
+//! - The model has never heard of a terminal, nor the view of a source.
+//! - Nobody but the source and this file reads a clock, so whatever is shown can be shown again in a test.
+//! - The segment is read, never written.
+
+mod cli;
+mod format;
+mod input;
+mod model;
+mod report;
+mod source;
+mod terminal;
+mod verdict;
+mod view;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use cli::{Arguments, Mode, Settings};
+use input::Action;
+use model::Model;
+use source::{SegmentSource, Source};
+use terminal::Screen;
+
+/// Exit code without a gateway.
+const NO_GATEWAY: u8 = 3;
+/// Set by a test that wants to see a panic.
+const PANIC_VARIABLE: &str = "BIFROST_MONITOR_TEST_PANIC";
+/// The longest wait before the stop flag is looked at again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn main() -> ExitCode {
+    let typed = Arguments::parse();
+    let is_terminal = io::stdout().is_terminal();
+    let settings = Settings::of(typed, |name| std::env::var_os(name), is_terminal);
+    match run(&settings) {
+        Ok(code) => code,
+        // Whoever read our output has had enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bifrost-monitor: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
+    let stop = stop_flag().context("can't listen for signals")?;
+    let mut source = SegmentSource::new(settings.target.clone());
+    let mut model = Model::new(settings.window);
+    match settings.mode {
+        Mode::Screen => on_screen(settings, &mut source, &mut model, &stop)?,
+        Mode::Watch => in_lines(settings, &mut source, &mut model, &stop)?,
+        Mode::Once | Mode::Json => return once(settings, &mut source, &mut model),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Draws on ticks, keys and changes of size, until the user or a signal ends it.
+fn on_screen(
+    settings: &Settings,
+    source: &mut impl Source,
+    model: &mut Model,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let mut screen = Screen::enter().context("can't take the terminal over")?;
+    let mut next_tick = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        let left = next_tick.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            model.absorb(source.poll());
+            next_tick = Instant::now() + settings.interval;
+            screen.draw(model, settings.look)?;
+            panic_if_tested();
+        } else if event::poll(left.min(PATIENCE))? {
+            let Some(is_changed) = react(&event::read()?, model) else {
+                break;
+            };
+            if is_changed {
+                screen.draw(model, settings.look)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether `event` asks for another picture; none when it asks for the end.
+fn react(event: &Event, model: &mut Model) -> Option<bool> {
+    let action = match event {
+        Event::Resize(..) => return Some(true),
+        Event::Key(key) => input::action(*key),
+        _ => None,
+    };
+    match action {
+        Some(Action::Quit) => return None,
+        Some(Action::ToggleHelp) => model.shows_help = !model.shows_help,
+        Some(Action::Back) => model.shows_help = false,
+        Some(Action::TogglePause) => model.toggle_pause(),
+        Some(Action::NextWindow) => model.window = model.window.next(),
+        None => return Some(false),
+    }
+    Some(true)
+}
+
+fn in_lines(
+    settings: &Settings,
+    source: &mut impl Source,
+    model: &mut Model,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let mut next_tick = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        let left = next_tick.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            model.absorb(source.poll());
+            next_tick += settings.interval;
+            writeln!(
+                io::stdout().lock(),
+                "{}",
+                report::line(model, settings.look)
+            )?;
+        } else {
+            thread::sleep(left.min(PATIENCE));
+        }
+    }
+    Ok(())
+}
+
+fn once(
+    settings: &Settings,
+    source: &mut impl Source,
+    model: &mut Model,
+) -> anyhow::Result<ExitCode> {
+    model.absorb(source.poll());
+    let text = match settings.mode {
+        Mode::Json => Some(report::json::text(model, source.samples().as_ref())?),
+        _ => model
+            .gateway()
+            .map(|_| report::screen(model, settings.look)),
+    };
+    if let Some(text) = text {
+        writeln!(io::stdout().lock(), "{text}")?;
+    }
+    let Some(trouble) = model.trouble() else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    eprintln!("{}: {}", trouble.label(), trouble.what());
+    eprintln!("{}", trouble.remedy());
+    Ok(ExitCode::from(NO_GATEWAY))
+}
+
+/// A flag that is raised when somebody asks the process to end.
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Lets a test see that a panic gives the terminal back. Not in a release build.
+fn panic_if_tested() {
+    let is_asked = cfg!(debug_assertions) && std::env::var_os(PANIC_VARIABLE).is_some();
+    assert!(!is_asked, "{PANIC_VARIABLE} asks for a panic");
+}

@@ -1,0 +1,243 @@
+//! What the user typed, and what it means.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::model::Window;
+use crate::source::Target;
+use crate::view::Look;
+
+/// The variable that names the segment for both programs.
+const SEGMENT_VARIABLE: &str = "BIFROST_TELEMETRY__SEGMENT";
+/// The pace of the screen: four times a second costs 0.35 % of a core.
+const SCREEN_INTERVAL: Duration = Duration::from_millis(250);
+/// The pace of lines: one for each closed second.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Watch a Bifrost gateway's stages, and whether its instance is still big enough.
+#[derive(Debug, Parser)]
+#[command(name = "bifrost-monitor", version, max_term_width = 100)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that a user may type"
+)]
+pub(crate) struct Arguments {
+    /// A gateway's .seg file, followed through restarts; or a directory, whose newest live one is [default: where a
+    /// gateway puts its segment by itself; also `BIFROST_TELEMETRY__SEGMENT`]
+    #[arg(long, value_name = "PATH")]
+    segment: Option<PathBuf>,
+    /// Print the screen once, as text
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    once: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "watch")]
+    json: bool,
+    /// Print a line a second; the default where the output is no terminal
+    #[arg(long)]
+    watch: bool,
+    /// How often to look, 100ms to 5s [default: 250ms; with --watch 1s]
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    interval: Option<Duration>,
+    /// Seconds that the stage table tells of: 10, 60 or 300
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = Window::parse)]
+    window: Window,
+    /// Draw with ASCII only; the default where the locale is not UTF-8
+    #[arg(long)]
+    ascii: bool,
+    /// Draw without colours; also `NO_COLOR`
+    #[arg(long)]
+    no_color: bool,
+}
+
+/// In which form figures go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A screen that keeps itself up to date.
+    Screen,
+    /// The screen as text, once.
+    Once,
+    /// One JSON object.
+    Json,
+    /// A line a second.
+    Watch,
+}
+
+/// What the user wants.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Where to look.
+    pub(crate) target: Target,
+    /// In which form figures go out.
+    pub(crate) mode: Mode,
+    /// How often to look.
+    pub(crate) interval: Duration,
+    /// How much of the past the stage table tells of.
+    pub(crate) window: Window,
+    /// How to draw.
+    pub(crate) look: Look,
+}
+
+impl Settings {
+    /// What `typed` means where `environment` is the environment and standard output is a terminal, or is not.
+    pub(crate) fn of(
+        typed: Arguments,
+        environment: impl Fn(&str) -> Option<OsString>,
+        is_terminal: bool,
+    ) -> Self {
+        let set = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let is_dumb = set("TERM").is_some_and(|term| term == "dumb");
+        let mode = match typed {
+            Arguments { once: true, .. } => Mode::Once,
+            Arguments { json: true, .. } => Mode::Json,
+            Arguments { watch: true, .. } => Mode::Watch,
+            _ if is_terminal && !is_dumb => Mode::Screen,
+            _ => Mode::Watch,
+        };
+        let interval = match mode {
+            Mode::Watch => LINE_INTERVAL,
+            _ => SCREEN_INTERVAL,
+        };
+        let named = typed
+            .segment
+            .or_else(|| set(SEGMENT_VARIABLE).map(PathBuf::from));
+        Self {
+            target: Target::of(named),
+            mode,
+            interval: typed.interval.unwrap_or(interval),
+            window: typed.window,
+            look: Look {
+                ascii: typed.ascii || is_dumb || !speaks_utf8(&set),
+                colour: !typed.no_color && !is_dumb && set("NO_COLOR").is_none(),
+            },
+        }
+    }
+}
+
+/// Whether the locale can show more than ASCII. The first of its variables that is set decides.
+fn speaks_utf8(set: &impl Fn(&str) -> Option<OsString>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    let locale = locale.unwrap_or_default();
+    let locale = locale.to_string_lossy().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let expected = "a duration from 100ms to 5s, such as 250ms";
+    let interval =
+        humantime::parse_duration(text).map_err(|error| format!("{error}: expected {expected}"))?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(5);
+    if range.contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("expected {expected}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn settings(line: &str, environment: &[(&str, &str)], is_terminal: bool) -> Settings {
+        let words = ["bifrost-monitor"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        let typed = Arguments::try_parse_from(words).unwrap();
+        let read = |name: &str| {
+            let found = environment.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        Settings::of(typed, read, is_terminal)
+    }
+
+    fn refusal(line: &str) -> String {
+        let words = ["bifrost-monitor"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        Arguments::try_parse_from(words).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_arguments_hold_together() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn without_a_terminal_there_are_lines_unless_told_otherwise() {
+        let term = [("TERM", "xterm")];
+        for (line, is_terminal, mode) in [
+            ("", true, Mode::Screen),
+            ("", false, Mode::Watch),
+            ("--once", false, Mode::Once),
+            ("--json", true, Mode::Json),
+            ("--watch", true, Mode::Watch),
+        ] {
+            assert_eq!(settings(line, &term, is_terminal).mode, mode, "{line}");
+        }
+        let dumb = settings("", &[("TERM", "dumb"), ("LANG", "C.UTF-8")], true);
+        assert_eq!(dumb.mode, Mode::Watch);
+        assert_eq!((dumb.look.ascii, dumb.look.colour), (true, false));
+    }
+
+    #[test]
+    fn lines_come_once_a_second_and_the_screen_four_times() {
+        assert_eq!(settings("--watch", &[], true).interval, LINE_INTERVAL);
+        assert_eq!(settings("", &[], true).interval, SCREEN_INTERVAL);
+        let asked = settings("--watch --interval 2s", &[], true);
+        assert_eq!(asked.interval, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn the_first_locale_variable_that_is_set_decides() {
+        for (environment, ascii) in [
+            (&[("LANG", "de_DE.UTF-8")][..], false),
+            (&[("LANG", "en_US.utf8")], false),
+            (&[("LANG", "C")], true),
+            (&[], true),
+            (&[("LC_ALL", "C"), ("LANG", "C.UTF-8")], true),
+            (
+                &[("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8"), ("LANG", "C")],
+                false,
+            ),
+        ] {
+            assert_eq!(
+                settings("", environment, true).look.ascii,
+                ascii,
+                "{environment:?}"
+            );
+        }
+        assert!(settings("--ascii", &[("LANG", "C.UTF-8")], true).look.ascii);
+    }
+
+    #[test]
+    fn colours_go_when_asked_to() {
+        assert!(settings("", &[("NO_COLOR", "")], true).look.colour);
+        assert!(!settings("", &[("NO_COLOR", "1")], true).look.colour);
+        assert!(!settings("--no-color", &[], true).look.colour);
+    }
+
+    #[test]
+    fn the_flag_wins_over_the_variable() {
+        let variable = [(SEGMENT_VARIABLE, "b.seg")];
+        let file = |path: &str| Target::File(path.into());
+        assert_eq!(settings("", &variable, true).target, file("b.seg"));
+        assert_eq!(
+            settings("--segment a.seg", &variable, true).target,
+            file("a.seg")
+        );
+        let directory = settings("--segment somewhere", &variable, true).target;
+        assert_eq!(directory, Target::Directories(vec!["somewhere".into()]));
+    }
+
+    #[test]
+    fn what_can_not_be_meant_is_refused_with_what_can() {
+        assert!(refusal("--window 7").contains("10, 60 or 300"));
+        assert!(refusal("--interval 1h").contains("from 100ms to 5s"));
+        assert!(refusal("--interval soon").contains("such as 250ms"));
+        assert!(refusal("--once --json").contains("cannot be used with"));
+    }
+}

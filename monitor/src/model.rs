@@ -1,0 +1,322 @@
+//! What the monitor knows of the gateway: one look after the other, turned into the figures that panels show.
+//!
+//! It reads no clock and does no I/O, and has never heard of a terminal.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+pub(crate) mod history;
+pub(crate) mod liveness;
+pub(crate) mod observation;
+pub(crate) mod samples;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bifrost_shared::histogram::Histogram;
+use bifrost_shared::layout::{Counter, Gauge, SECONDS_CAPACITY};
+use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, View};
+use bifrost_shared::stage::Series;
+
+use crate::format::SECOND;
+use crate::verdict::{Judge, Verdict};
+use history::History;
+use liveness::Liveness;
+use observation::{Observation, Reading, Sight, Trouble};
+
+/// How much of the past the stage table tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Window {
+    /// Ten seconds.
+    Short,
+    /// A minute.
+    #[default]
+    Minute,
+    /// Five minutes.
+    Long,
+}
+
+impl Window {
+    /// The window of so many seconds, as a user writes it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "10" => Ok(Self::Short),
+            "60" => Ok(Self::Minute),
+            "300" => Ok(Self::Long),
+            _ => Err("a window is 10, 60 or 300 seconds".to_owned()),
+        }
+    }
+
+    /// Its length.
+    pub(crate) const fn seconds(self) -> u64 {
+        match self {
+            Self::Short => 10,
+            Self::Minute => 60,
+            Self::Long => 300,
+        }
+    }
+
+    /// The next longer one; after the longest, the shortest.
+    pub(crate) const fn next(self) -> Self {
+        match self {
+            Self::Short => Self::Minute,
+            Self::Minute => Self::Long,
+            Self::Long => Self::Short,
+        }
+    }
+
+    const fn ns(self) -> u64 {
+        self.seconds() * SECOND
+    }
+}
+
+/// What a distribution comes to, nanoseconds. All but the count are missing without values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Stats {
+    /// How many values there were.
+    pub(crate) count: u64,
+    /// Their mean, exact.
+    pub(crate) mean: Option<u64>,
+    /// The value that half of them do not exceed.
+    pub(crate) p50: Option<u64>,
+    /// The same for 95 of 100.
+    pub(crate) p95: Option<u64>,
+    /// The same for 99 of 100.
+    pub(crate) p99: Option<u64>,
+    /// The largest.
+    pub(crate) max: Option<u64>,
+}
+
+impl Stats {
+    fn of(histogram: &Histogram) -> Self {
+        Self {
+            count: histogram.count,
+            mean: histogram.mean(),
+            p50: histogram.quantile(0.5),
+            p95: histogram.quantile(0.95),
+            p99: histogram.quantile(0.99),
+            max: (histogram.count > 0).then_some(histogram.max),
+        }
+    }
+}
+
+/// All that the monitor shows.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    /// How much of the past the stage table tells of.
+    pub(crate) window: Window,
+    /// Whether the help is open.
+    pub(crate) shows_help: bool,
+    at: u64,
+    gateway: Option<Gateway>,
+    trouble: Option<Trouble>,
+    /// What the gateway was like when the user paused, and when that was.
+    frozen: Option<(u64, Gateway)>,
+}
+
+impl Model {
+    /// A model that has seen nothing yet.
+    pub(crate) fn new(window: Window) -> Self {
+        Self {
+            window,
+            ..Self::default()
+        }
+    }
+
+    /// Takes what a source saw.
+    pub(crate) fn absorb(&mut self, observation: Observation) {
+        self.at = observation.at;
+        match observation.sight {
+            Sight::Gateway(reading) => {
+                self.trouble = None;
+                let (at, unix_ns) = (observation.at, observation.unix_ns);
+                match &mut self.gateway {
+                    Some(gateway) if gateway.attachment == reading.attachment => {
+                        gateway.absorb(*reading, at, unix_ns);
+                    }
+                    _ => self.gateway = Some(Gateway::new(*reading, at, unix_ns)),
+                }
+            }
+            Sight::Nothing(trouble) => {
+                self.gateway = None;
+                self.trouble = Some(trouble);
+            }
+        }
+    }
+
+    /// Holds the picture, or lets it go on. What comes in meanwhile is not lost.
+    pub(crate) fn toggle_pause(&mut self) {
+        self.frozen = match self.frozen.take() {
+            Some(_) => None,
+            None => self.gateway.clone().map(|gateway| (self.at, gateway)),
+        };
+    }
+
+    /// How far a paused picture is behind, nanoseconds. None when it isn't paused.
+    pub(crate) fn behind(&self) -> Option<u64> {
+        let (since, _) = self.frozen.as_ref()?;
+        Some(self.at.saturating_sub(*since))
+    }
+
+    /// The gateway to show: as it is, or as it was when the user paused.
+    pub(crate) fn gateway(&self) -> Option<&Gateway> {
+        match &self.frozen {
+            Some((_, gateway)) => Some(gateway),
+            None => self.gateway.as_ref(),
+        }
+    }
+
+    /// How the gateway is now, paused or not.
+    pub(crate) fn liveness(&self) -> Option<Liveness> {
+        self.gateway.as_ref().map(|gateway| gateway.liveness)
+    }
+
+    /// Why there is no gateway to see.
+    pub(crate) fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// What `series` of `gateway` came to in the window.
+    pub(crate) fn in_window(&self, gateway: &Gateway, series: Series) -> Stats {
+        gateway.in_window(series, self.window)
+    }
+}
+
+/// One gateway process, as its segment tells it.
+#[derive(Debug, Clone)]
+pub(crate) struct Gateway {
+    /// How it is.
+    pub(crate) liveness: Liveness,
+    /// Whether its instance is still big enough.
+    pub(crate) verdict: Verdict,
+    attachment: u64,
+    path: PathBuf,
+    view: Rc<View>,
+    freshness: Freshness,
+    at: u64,
+    unix_ns: u64,
+    figures: Option<Figures>,
+    /// At most as many as the segment keeps, oldest first.
+    rows: VecDeque<Row>,
+    /// How many of `rows` were closed before we came.
+    rows_before: usize,
+    history: History,
+    judge: Judge,
+}
+
+impl Gateway {
+    fn new(reading: Reading, at: u64, unix_ns: u64) -> Self {
+        let judge = Judge::new(&reading.view.header);
+        let rows_before = reading.rows.len().min(SECONDS_CAPACITY);
+        let mut gateway = Self {
+            liveness: Liveness::of(&reading, at),
+            verdict: judge.verdict(None),
+            attachment: reading.attachment,
+            path: reading.path.clone(),
+            view: Rc::clone(&reading.view),
+            freshness: reading.freshness,
+            at,
+            unix_ns,
+            figures: None,
+            rows: VecDeque::new(),
+            rows_before: 0,
+            history: History::default(),
+            judge,
+        };
+        gateway.absorb(reading, at, unix_ns);
+        gateway.rows_before = rows_before;
+        gateway
+    }
+
+    fn absorb(&mut self, reading: Reading, at: u64, unix_ns: u64) {
+        self.liveness = Liveness::of(&reading, at);
+        self.freshness = reading.freshness;
+        self.at = at;
+        self.unix_ns = unix_ns;
+        for row in reading.rows {
+            self.judge.absorb(&row);
+            self.rows.push_back(row);
+            if self.rows.len() > SECONDS_CAPACITY {
+                self.rows.pop_front();
+                self.rows_before = self.rows_before.saturating_sub(1);
+            }
+        }
+        if let Some(figures) = reading.figures {
+            self.history.absorb(self.freshness.exporter_at, &figures);
+            self.figures = Some(figures);
+        }
+        self.verdict = self.judge.verdict(self.liveness.staleness(self.age()));
+    }
+
+    /// Who writes the segment.
+    pub(crate) fn header(&self) -> &Header {
+        &self.view.header
+    }
+
+    /// Where the segment is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How old the figures are, nanoseconds.
+    pub(crate) const fn age(&self) -> u64 {
+        self.at.saturating_sub(self.freshness.exporter_at)
+    }
+
+    /// How long the gateway has run, or had when it last wrote, nanoseconds.
+    pub(crate) fn uptime(&self) -> u64 {
+        let written_at = self.unix_ns.saturating_sub(self.age());
+        written_at.saturating_sub(self.header().started_at)
+    }
+
+    /// When it was looked at, nanoseconds since the Unix epoch.
+    pub(crate) const fn seen_at(&self) -> u64 {
+        self.unix_ns
+    }
+
+    /// Its closed seconds, oldest first.
+    pub(crate) const fn rows(&self) -> &VecDeque<Row> {
+        &self.rows
+    }
+
+    /// What `counter` has come to since the gateway started. Zero where the figures can't be read.
+    pub(crate) fn counter(&self, counter: Counter) -> u64 {
+        let figures = self.figures.as_ref();
+        figures.map_or(0, |figures| figures.counters[counter.index()])
+    }
+
+    /// `gauge`, now or when the gateway last wrote.
+    pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
+        match (&self.figures, self.rows.back()) {
+            (Some(figures), _) => figures.gauges[gauge.index()],
+            (None, Some(row)) => row.gauge(gauge),
+            (None, None) => 0,
+        }
+    }
+
+    /// What `series` came to since the gateway started.
+    pub(crate) fn since_start(&self, series: Series) -> Stats {
+        let figures = self.figures.as_ref();
+        let histogram = figures.and_then(|figures| figures.histograms.get(series.index()));
+        histogram.map_or_else(Stats::default, Stats::of)
+    }
+
+    /// What `series` came to in the last `window`, or in the last one that the gateway lived.
+    pub(crate) fn in_window(&self, series: Series, window: Window) -> Stats {
+        if self.is_younger_than(window) {
+            return self.since_start(series);
+        }
+        let before: Vec<_> = self.rows.iter().take(self.rows_before).collect();
+        Stats::of(&self.history.window(series, window.ns(), &before))
+    }
+
+    /// Whether the quantiles of `window` are estimates, since part of it lies before we came.
+    pub(crate) fn is_estimated(&self, window: Window) -> bool {
+        !self.is_younger_than(window) && !self.history.covers(window.ns())
+    }
+
+    /// A gateway that has not lived for a whole window: all it ever counted lies within.
+    fn is_younger_than(&self, window: Window) -> bool {
+        self.figures.is_some() && self.uptime() <= window.ns()
+    }
+}

@@ -1,0 +1,289 @@
+//! The last minutes of every distribution, so that a window is what was counted in it and nothing else.
+//!
+//! Kept are differences of the segment's cumulative histograms, one a second at most, and of them only the buckets that
+//! changed: some 10 KB a busy second, where 300 whole snapshots would be 50 MB. For the time before the monitor came
+//! there are only the closed seconds' own figures; a distribution is made of them that has their exact sums and counts,
+//! and quantiles that are right where the seconds were alike.
+
+use std::collections::VecDeque;
+
+use bifrost_shared::histogram::{BUCKETS, Histogram, bucket_of};
+use bifrost_shared::layout::Counter;
+use bifrost_shared::snapshot::{Figures, Row};
+use bifrost_shared::stage::Series;
+
+use crate::format::SECOND;
+
+/// Differences kept: as many seconds as the longest window has.
+const SECONDS_MAX: usize = 301;
+
+/// The shares of a second's values that do not exceed its p50, p95, p99 and maximum, in percent.
+const SHARES: [u64; 4] = [50, 95, 99, 100];
+
+/// What was counted between two looks at the segment.
+#[derive(Debug, Clone)]
+struct Slice {
+    /// When it ended, on the clock of the exporter's heartbeat.
+    ended_at: u64,
+    series: Vec<Sparse>,
+}
+
+/// A histogram without its empty buckets.
+#[derive(Debug, Clone)]
+struct Sparse {
+    buckets: Vec<(u16, u64)>,
+    count: u64,
+    sum: u64,
+    max: u64,
+}
+
+/// Distributions of the recent past.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History {
+    slices: VecDeque<Slice>,
+    /// The cumulative figures that the next slice is the difference to, and when they were.
+    base: Option<(u64, Vec<Histogram>)>,
+    latest: Option<(u64, Vec<Histogram>)>,
+    /// When the first figures came.
+    since: u64,
+}
+
+impl History {
+    /// Takes the figures of a moment, on the clock of the exporter's heartbeat. Figures no newer than the last are
+    /// those of a gateway that has stopped writing.
+    pub(crate) fn absorb(&mut self, at: u64, figures: &Figures) {
+        if self
+            .latest
+            .as_ref()
+            .is_some_and(|(latest, _)| at <= *latest)
+        {
+            return;
+        }
+        match &self.base {
+            None => {
+                self.since = at;
+                self.base = Some((at, figures.histograms.clone()));
+            }
+            Some((since, base)) if at - since >= SECOND => {
+                self.slices
+                    .push_back(Slice::between(at, base, &figures.histograms));
+                self.base = Some((at, figures.histograms.clone()));
+            }
+            Some(_) => {}
+        }
+        if self.slices.len() > SECONDS_MAX {
+            self.slices.pop_front();
+        }
+        self.latest = Some((at, figures.histograms.clone()));
+    }
+
+    /// What `series` counted in the last `window` nanoseconds before the latest figures. `rows` are the seconds that
+    /// were closed before the first figures came, oldest first.
+    pub(crate) fn window(&self, series: Series, window: u64, rows: &[&Row]) -> Histogram {
+        let mut whole = Histogram::default();
+        let Some((now, latest)) = &self.latest else {
+            add_rows(&mut whole, series, window, rows);
+            return whole;
+        };
+        let from = now.saturating_sub(window);
+        for slice in self.slices.iter().rev() {
+            if slice.ended_at <= from {
+                break;
+            }
+            if let Some(part) = slice.series.get(series.index()) {
+                part.add_to(&mut whole);
+            }
+        }
+        if let Some((_, base)) = &self.base {
+            Sparse::between(&base[series.index()], &latest[series.index()]).add_to(&mut whole);
+        }
+        let before = window.saturating_sub(now - self.since);
+        add_rows(&mut whole, series, before, rows);
+        whole
+    }
+
+    /// How much of the last `window` nanoseconds the kept differences cover.
+    pub(crate) fn covers(&self, window: u64) -> bool {
+        self.latest
+            .as_ref()
+            .is_some_and(|(now, _)| now - self.since >= window)
+    }
+}
+
+impl Slice {
+    fn between(ended_at: u64, earlier: &[Histogram], later: &[Histogram]) -> Self {
+        let pairs = earlier.iter().zip(later);
+        Self {
+            ended_at,
+            series: pairs
+                .map(|(earlier, later)| Sparse::between(earlier, later))
+                .collect(),
+        }
+    }
+}
+
+impl Sparse {
+    fn between(earlier: &Histogram, later: &Histogram) -> Self {
+        let difference = later.since(earlier);
+        let buckets = difference.buckets.iter().enumerate();
+        Self {
+            buckets: buckets
+                .filter(|(_, count)| **count > 0)
+                .map(|(bucket, count)| {
+                    let bucket = u16::try_from(bucket).expect("a histogram has some 1,150 buckets");
+                    (bucket, *count)
+                })
+                .collect(),
+            count: difference.count,
+            sum: difference.sum,
+            max: difference.max,
+        }
+    }
+
+    fn add_to(&self, whole: &mut Histogram) {
+        for (bucket, count) in &self.buckets {
+            add(whole, usize::from(*bucket), *count);
+        }
+        whole.count = whole.count.saturating_add(self.count);
+        whole.sum = whole.sum.saturating_add(self.sum);
+        whole.max = whole.max.max(self.max);
+    }
+}
+
+/// Adds what the closed seconds say of `series`, those of the last `window` nanoseconds before the last of them.
+fn add_rows(whole: &mut Histogram, series: Series, window: u64, rows: &[&Row]) {
+    let Some(last) = rows.last() else { return };
+    let from = last.ended_at.saturating_sub(window);
+    for row in rows.iter().rev().take_while(|row| row.ended_at > from) {
+        add_row(whole, series, row);
+    }
+}
+
+fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
+    let count = match series {
+        Series::FirstByte => row.first_bytes,
+        _ => row.counter(Counter::Records),
+    };
+    let [sum, quantiles @ ..] = row.series[series.index()];
+    let mut below = 0;
+    for (value, share) in quantiles.into_iter().zip(SHARES) {
+        // The same rank that a histogram reads this quantile at.
+        let rank = percent_of(count, share);
+        add(whole, bucket_of(value).min(BUCKETS - 1), rank - below);
+        below = rank;
+    }
+    whole.count = whole.count.saturating_add(count);
+    whole.sum = whole.sum.saturating_add(sum);
+    whole.max = whole.max.max(quantiles[3]);
+}
+
+/// `share` percent of `count`, rounded up.
+fn percent_of(count: u64, share: u64) -> u64 {
+    let part = (u128::from(count) * u128::from(share)).div_ceil(100);
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+fn add(whole: &mut Histogram, bucket: usize, count: u64) {
+    whole.buckets[bucket] = whole.buckets[bucket].saturating_add(count);
+}
+
+#[cfg(test)]
+mod tests {
+    use bifrost_shared::stage::Stage;
+
+    use super::*;
+    use crate::model::fixture;
+
+    const QUEUE: Series = Series::Stage(Stage::QueueWait);
+
+    fn figures(values: &[u64]) -> Figures {
+        let mut figures = fixture::figures();
+        for value in values {
+            figures.histograms[QUEUE.index()].record(*value);
+        }
+        figures
+    }
+
+    #[test]
+    fn a_window_holds_what_came_in_it_and_nothing_else() {
+        let mut history = History::default();
+        let mut values = vec![];
+        for second in 0..=20 {
+            values.push(1_000 * second);
+            history.absorb(second * SECOND, &figures(&values));
+        }
+        let window = history.window(QUEUE, 10 * SECOND, &[]);
+        assert_eq!(window.count, 10);
+        assert_eq!(window.mean(), Some(15_500)); // 11,000 to 20,000
+        assert!(history.covers(20 * SECOND) && !history.covers(21 * SECOND));
+    }
+
+    #[test]
+    fn what_came_since_the_last_whole_second_counts_too() {
+        let mut history = History::default();
+        history.absorb(1, &figures(&[5]));
+        history.absorb(SECOND / 2, &figures(&[5, 7, 9]));
+        let window = history.window(QUEUE, 10 * SECOND, &[]);
+        assert_eq!((window.count, window.sum, window.max), (2, 16, 9));
+    }
+
+    #[test]
+    fn figures_of_a_dead_gateway_leave_the_window_as_it_was() {
+        let mut history = History::default();
+        history.absorb(SECOND, &figures(&[5]));
+        history.absorb(3 * SECOND, &figures(&[5, 7]));
+        for _ in 0..50 {
+            history.absorb(3 * SECOND, &figures(&[5, 7]));
+        }
+        assert_eq!(history.window(QUEUE, 10 * SECOND, &[]).sum, 7);
+    }
+
+    #[test]
+    fn before_the_monitor_came_the_closed_seconds_speak() {
+        let rows: Vec<_> = (0..100).map(|_| fixture::row(200, 40_000)).collect();
+        let rows: Vec<_> = (1..)
+            .zip(rows)
+            .map(|(second, row)| Row {
+                ended_at: second * SECOND,
+                ..row
+            })
+            .collect();
+        let rows: Vec<_> = rows.iter().collect();
+        let mut history = History::default();
+        history.absorb(7_000 * SECOND, &figures(&[]));
+        let window = history.window(QUEUE, 10 * SECOND, &rows);
+        assert_eq!((window.count, window.mean()), (2_000, Some(40_000)));
+        let row = rows[0].series[QUEUE.index()];
+        for (share, expected) in [(0.5, row[1]), (0.95, row[2]), (0.99, row[3])] {
+            assert_eq!(
+                bucket_of(window.quantile(share).unwrap()),
+                bucket_of(expected)
+            );
+        }
+        // Four seconds on, six of the window's ten are still from before.
+        history.absorb(7_004 * SECOND, &figures(&[1]));
+        assert_eq!(history.window(QUEUE, 10 * SECOND, &rows).count, 1_201);
+    }
+
+    #[test]
+    fn without_figures_the_closed_seconds_are_all_there_is() {
+        let row = Row {
+            ended_at: SECOND,
+            ..fixture::row(100, 10)
+        };
+        let window = History::default().window(QUEUE, 60 * SECOND, &[&row]);
+        assert_eq!((window.count, window.mean()), (100, Some(10)));
+    }
+
+    #[test]
+    fn no_value_is_too_large_to_add() {
+        let row = Row {
+            ended_at: u64::MAX,
+            counters: [u64::MAX; Counter::COUNT],
+            series: [[u64::MAX; 5]; Series::COUNT],
+            ..fixture::row(1, 1)
+        };
+        let window = History::default().window(QUEUE, u64::MAX, &[&row, &row]);
+        assert_eq!((window.count, window.sum), (u64::MAX, u64::MAX));
+    }
+}

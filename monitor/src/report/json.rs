@@ -1,0 +1,323 @@
+//! The object that `--json` prints. Times are nanoseconds, memory is bytes; a figure that is not there is `null`.
+//!
+//! ```text
+//! state      live, starting, draining, stalled, stuck, dead, stopped;
+//!            no_gateway, denied, incompatible, unreadable
+//! message    what was tried and what to do, without a gateway
+//! segment, pid, version, layout, instance, vcpus, memory_limit,
+//! started_at_unix_ns, uptime_ns, data_age_ns, workers, buffer_size, pool_size, stamp_cost_ps
+//! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text]
+//! triggers   by key: state (ok, watch, breach, unknown, reference), unit (ns, per_second, bytes),
+//!            now, mean_60s, limit, seconds_over, seconds, held_ns
+//! counters   by key, exact, since start
+//! gauges     by key
+//! window     seconds; estimated: whether quantiles are partly made of closed seconds
+//! stages     by key: in_overhead, reference_medium_ns, reference_xlarge_ns,
+//!            since_start and window: count, mean_ns, p50_ns, p95_ns, p99_ns, max_ns
+//! overhead, total, added, unattributed, first_byte   like a stage
+//! samples    over the records that the segment's ring holds now: samples_read, samples_missed,
+//!            unattributed_p99_ns (exact), http_request_below_provider_time (records, should be 0)
+//! ```
+
+use std::collections::BTreeMap;
+
+use bifrost_shared::layout::{Counter, Gauge};
+use bifrost_shared::stage::{Series, Stage};
+use serde::Serialize;
+
+use crate::model::observation::Trouble;
+use crate::model::samples::SampleFigures;
+use crate::model::{Gateway, Model, Stats};
+use crate::verdict::{Judged, Verdict};
+
+/// The text of the object for `model`, with what its sample ring says.
+pub(crate) fn text(model: &Model, samples: Option<&SampleFigures>) -> serde_json::Result<String> {
+    match (model.gateway(), model.trouble()) {
+        (Some(gateway), _) => serde_json::to_string_pretty(&Report::of(model, gateway, samples)),
+        (None, trouble) => serde_json::to_string_pretty(&Absence::of(trouble)),
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    state: &'static str,
+    segment: String,
+    pid: u64,
+    version: &'a str,
+    layout: String,
+    instance: &'a str,
+    vcpus: u64,
+    memory_limit: u64,
+    started_at_unix_ns: u64,
+    uptime_ns: u64,
+    data_age_ns: u64,
+    workers: u64,
+    buffer_size: u64,
+    pool_size: u64,
+    stamp_cost_ps: u64,
+    verdict: Judgement<'a>,
+    triggers: BTreeMap<&'static str, TriggerReport>,
+    counters: BTreeMap<&'static str, u64>,
+    gauges: BTreeMap<&'static str, u64>,
+    window: WindowReport,
+    stages: BTreeMap<&'static str, SeriesReport>,
+    overhead: SeriesReport,
+    total: SeriesReport,
+    added: SeriesReport,
+    unattributed: SeriesReport,
+    first_byte: SeriesReport,
+    samples: Option<SamplesReport>,
+}
+
+#[derive(Serialize)]
+struct Absence {
+    state: &'static str,
+    message: String,
+    verdict: Judgement<'static>,
+}
+
+#[derive(Serialize)]
+struct Judgement<'a> {
+    state: &'static str,
+    text: String,
+    reasons: &'a [String],
+}
+
+#[derive(Serialize)]
+struct TriggerReport {
+    state: &'static str,
+    unit: &'static str,
+    now: Option<u64>,
+    mean_60s: Option<u64>,
+    limit: u64,
+    seconds_over: u64,
+    seconds: u64,
+    held_ns: u64,
+}
+
+#[derive(Serialize)]
+struct WindowReport {
+    seconds: u64,
+    estimated: bool,
+}
+
+#[derive(Serialize)]
+struct SeriesReport {
+    in_overhead: bool,
+    reference_medium_ns: Option<u64>,
+    reference_xlarge_ns: Option<u64>,
+    since_start: StatsReport,
+    window: StatsReport,
+}
+
+#[derive(Serialize)]
+struct StatsReport {
+    count: u64,
+    mean_ns: Option<u64>,
+    p50_ns: Option<u64>,
+    p95_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    max_ns: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct SamplesReport {
+    samples_read: usize,
+    samples_missed: u64,
+    unattributed_p99_ns: Option<u64>,
+    http_request_below_provider_time: u64,
+}
+
+impl<'a> Report<'a> {
+    fn of(model: &Model, gateway: &'a Gateway, samples: Option<&SampleFigures>) -> Self {
+        let header = gateway.header();
+        let series = |series| SeriesReport::of(model, gateway, series);
+        let stages = Stage::ALL.into_iter();
+        Self {
+            state: gateway.liveness.key(),
+            segment: gateway.path().display().to_string(),
+            pid: header.pid,
+            version: &header.build,
+            layout: format!("{}.{}", header.version.0, header.version.1),
+            instance: &header.instance,
+            vcpus: header.vcpus,
+            memory_limit: header.memory_limit,
+            started_at_unix_ns: header.started_at,
+            uptime_ns: gateway.uptime(),
+            data_age_ns: gateway.age(),
+            workers: header.workers,
+            buffer_size: header.buffer_size,
+            pool_size: header.pool_size,
+            stamp_cost_ps: header.stamp_cost_ps,
+            verdict: Judgement::of(&gateway.verdict),
+            triggers: triggers(&gateway.verdict),
+            counters: Counter::ALL
+                .iter()
+                .map(|counter| (counter.key(), gateway.counter(*counter)))
+                .collect(),
+            gauges: Gauge::ALL
+                .iter()
+                .map(|gauge| (gauge.key(), gateway.gauge(*gauge)))
+                .collect(),
+            window: WindowReport {
+                seconds: model.window.seconds(),
+                estimated: gateway.is_estimated(model.window),
+            },
+            stages: stages
+                .map(|stage| (stage.key(), series(Series::Stage(stage))))
+                .collect(),
+            overhead: series(Series::Overhead),
+            total: series(Series::Total),
+            added: series(Series::Added),
+            unattributed: series(Series::Unattributed),
+            first_byte: series(Series::FirstByte),
+            samples: samples.map(SamplesReport::of),
+        }
+    }
+}
+
+impl Absence {
+    fn of(trouble: Option<&Trouble>) -> Self {
+        let message = trouble.map(|it| format!("{}: {}", it.what(), it.remedy()));
+        let message = message.unwrap_or_else(|| "nobody has looked yet".to_owned());
+        Self {
+            state: trouble.map_or("no_gateway", Trouble::key),
+            verdict: Judgement {
+                state: "unknown",
+                text: format!("UNKNOWN: {message}"),
+                reasons: &[],
+            },
+            message,
+        }
+    }
+}
+
+impl<'a> Judgement<'a> {
+    fn of(verdict: &'a Verdict) -> Self {
+        Self {
+            state: verdict.advice.key(),
+            text: verdict.text(),
+            reasons: &verdict.reasons,
+        }
+    }
+}
+
+fn triggers(verdict: &Verdict) -> BTreeMap<&'static str, TriggerReport> {
+    let report = |judged: &Judged| TriggerReport {
+        state: judged.level.key(),
+        unit: judged.trigger.unit(),
+        now: judged.now,
+        mean_60s: judged.minute,
+        limit: judged.limit,
+        seconds_over: judged.over,
+        seconds: judged.rows,
+        held_ns: judged.held,
+    };
+    let judged = verdict.triggers.iter();
+    judged.map(|it| (it.trigger.key(), report(it))).collect()
+}
+
+impl SeriesReport {
+    fn of(model: &Model, gateway: &Gateway, series: Series) -> Self {
+        let (medium, xlarge) = series.reference_ns();
+        Self {
+            in_overhead: matches!(series, Series::Stage(stage) if stage.in_overhead()),
+            reference_medium_ns: medium,
+            reference_xlarge_ns: xlarge,
+            since_start: StatsReport::of(&gateway.since_start(series)),
+            window: StatsReport::of(&model.in_window(gateway, series)),
+        }
+    }
+}
+
+impl StatsReport {
+    const fn of(stats: &Stats) -> Self {
+        Self {
+            count: stats.count,
+            mean_ns: stats.mean,
+            p50_ns: stats.p50,
+            p95_ns: stats.p95,
+            p99_ns: stats.p99,
+            max_ns: stats.max,
+        }
+    }
+}
+
+impl SamplesReport {
+    fn of(samples: &SampleFigures) -> Self {
+        Self {
+            samples_read: samples.read(),
+            samples_missed: samples.missed,
+            unattributed_p99_ns: samples.unattributed_p99_ns(),
+            http_request_below_provider_time: samples.http_request_below_provider_time,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::model::fixture;
+
+    fn object(model: &Model, samples: Option<&SampleFigures>) -> Value {
+        serde_json::from_str(&text(model, samples).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn it_tells_all_that_its_schema_names() {
+        let model = fixture::seen(fixture::page(2_950, 47_130));
+        let mut samples = SampleFigures::default();
+        samples.absorb(&bifrost_shared::record::Record {
+            total: 70,
+            ..Default::default()
+        });
+        let object = object(&model, Some(&samples));
+        for (path, expected) in [
+            ("/state", Value::from("live")),
+            ("/pid", 4_711.into()),
+            ("/version", "0.1.0".into()),
+            ("/layout", "1.0".into()),
+            ("/verdict/state", "stay".into()),
+            ("/triggers/load/state", "ok".into()),
+            ("/triggers/load/mean_60s", 2_950.into()),
+            ("/triggers/queue_wait/limit", 75_000.into()),
+            ("/triggers/queue_wait/unit", "ns".into()),
+            ("/counters/completed", 885_000.into()),
+            ("/gauges/rss", 1_290_000_000_u64.into()),
+            ("/window/seconds", 60.into()),
+            ("/window/estimated", true.into()),
+            ("/stages/queue_wait/in_overhead", true.into()),
+            ("/stages/queue_wait/reference_medium_ns", 47_130.into()),
+            ("/stages/queue_wait/since_start/count", 30_000.into()),
+            ("/stages/queue_wait/window/count", 6_000.into()),
+            ("/stages/back_off/reference_medium_ns", Value::Null),
+            ("/unattributed/since_start/mean_ns", 549_000_000.into()),
+            ("/samples/samples_read", 1.into()),
+            ("/samples/samples_missed", 0.into()),
+            ("/samples/unattributed_p99_ns", 70.into()),
+            ("/samples/http_request_below_provider_time", 0.into()),
+        ] {
+            assert_eq!(object.pointer(path), Some(&expected), "{path}");
+        }
+        let counts =
+            ["counters", "gauges", "stages"].map(|key| object[key].as_object().unwrap().len());
+        assert_eq!(counts, [Counter::COUNT, Gauge::COUNT, Stage::COUNT]);
+    }
+
+    #[test]
+    fn no_data_is_too_odd_to_tell() {
+        for model in fixture::odd() {
+            let object = object(&model, None);
+            assert!(object["state"].is_string() && object["verdict"]["text"].is_string());
+        }
+    }
+
+    #[test]
+    fn without_a_gateway_it_tells_the_state_and_what_to_do() {
+        let object = object(&Model::default(), None);
+        assert_eq!(object["state"], "no_gateway");
+        assert_eq!(object["verdict"]["state"], "unknown");
+    }
+}

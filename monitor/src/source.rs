@@ -1,0 +1,259 @@
+//! Where the figures come from: a segment in shared memory, found, read, and followed through restarts.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bifrost_shared::layout::SAMPLES_CAPACITY;
+use bifrost_shared::segment::{self, Opened, in_directory, is_alive, monotonic_ns, names_a_file};
+use bifrost_shared::snapshot::{Rows, Unreadable, View};
+
+use crate::model::observation::{Observation, Reading, Sight, Trouble};
+use crate::model::samples::SampleFigures;
+
+/// Something that can be asked, again and again, how a gateway is.
+pub(crate) trait Source {
+    /// What there is to see now, and what is new since the last time.
+    fn poll(&mut self) -> Observation;
+
+    /// Figures over the records that lie in the sample ring now. None without a gateway.
+    fn samples(&mut self) -> Option<SampleFigures>;
+}
+
+/// Where to look for a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// This file and no other; another file of that name is the gateway restarted.
+    File(PathBuf),
+    /// The newest live segment of these directories, the first that has one.
+    Directories(Vec<PathBuf>),
+}
+
+impl Target {
+    /// The target that a user named, or the places where a gateway puts its segment by itself.
+    pub(crate) fn of(named: Option<PathBuf>) -> Self {
+        match named {
+            Some(path) if names_a_file(&path) || path.is_file() => Self::File(path),
+            Some(path) => Self::Directories(vec![path]),
+            None => Self::Directories(segment::default_directories()),
+        }
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        match self {
+            Self::File(path) => vec![path.clone()],
+            Self::Directories(directories) => directories.clone(),
+        }
+    }
+
+    /// The segments to try, best first: those of living gateways, then what dead ones left.
+    fn candidates(&self) -> Vec<PathBuf> {
+        let mut found = match self {
+            Self::File(path) => vec![path.clone()],
+            Self::Directories(directories) => {
+                directories.iter().flat_map(|it| in_directory(it)).collect()
+            }
+        };
+        // The sort is stable, so an earlier directory and a newer file stay ahead.
+        found.sort_by_key(|path| !is_alive(path));
+        found
+    }
+}
+
+/// A segment in shared memory.
+#[derive(Debug)]
+pub(crate) struct SegmentSource {
+    target: Target,
+    attached: Option<Attached>,
+    /// Counts the segments that were attached, so that a reader notices a new one.
+    attachments: u64,
+}
+
+/// The segment that is being read.
+#[derive(Debug)]
+struct Attached {
+    opened: Opened,
+    view: Rc<View>,
+    rows: Rows,
+}
+
+impl SegmentSource {
+    /// A source that has not looked yet.
+    pub(crate) const fn new(target: Target) -> Self {
+        Self {
+            target,
+            attached: None,
+            attachments: 0,
+        }
+    }
+
+    /// Attaches to a better segment where there is one. What is wrong matters only to who has none.
+    fn follow(&mut self) -> Result<(), Trouble> {
+        let mut trouble = None;
+        for path in self.target.candidates() {
+            if self.attached.as_ref().is_some_and(|it| it.is_at(&path)) {
+                return Ok(());
+            }
+            if self.attached.as_ref().is_some_and(|it| it.outweighs(&path)) {
+                continue;
+            }
+            match Attached::to(&path) {
+                Ok(attached) => {
+                    self.attached = Some(attached);
+                    self.attachments += 1;
+                    return Ok(());
+                }
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        Err(self.explanation(trouble))
+    }
+
+    fn explanation(&self, trouble: Option<Trouble>) -> Trouble {
+        let tried = self.target.places();
+        match trouble {
+            Some(Trouble::NoGateway { .. }) | None => {
+                tried.iter().find(|place| is_closed_to_us(place)).map_or(
+                    Trouble::NoGateway {
+                        tried: tried.clone(),
+                    },
+                    |place| Trouble::Denied {
+                        path: place.clone(),
+                    },
+                )
+            }
+            Some(trouble) => trouble,
+        }
+    }
+}
+
+impl Source for SegmentSource {
+    fn poll(&mut self) -> Observation {
+        let followed = self.follow();
+        let reading = self
+            .attached
+            .as_mut()
+            .and_then(|it| it.read(self.attachments));
+        let sight = match (reading, followed) {
+            (Some(reading), _) => Sight::Gateway(Box::new(reading)),
+            (None, Err(trouble)) => Sight::Nothing(trouble),
+            (None, Ok(())) => {
+                let damaged = Trouble::Unreadable {
+                    path: self.attached.take().map(|it| it.opened.path().to_owned()),
+                    reason: Unreadable::Truncated.to_string(),
+                };
+                Sight::Nothing(damaged)
+            }
+        };
+        Observation {
+            at: monotonic_ns(),
+            unix_ns: unix_ns(),
+            sight,
+        }
+    }
+
+    fn samples(&mut self) -> Option<SampleFigures> {
+        let attached = self.attached.as_ref()?;
+        let words = attached.opened.words()?;
+        let mut samples = attached.view.samples_from_oldest(words).ok()?;
+        let mut figures = SampleFigures::default();
+        // One lap is the bound: a busy gateway writes on while we read.
+        for _ in 0..SAMPLES_CAPACITY {
+            match samples.next(words) {
+                Some(record) => figures.absorb(&record),
+                None => break,
+            }
+        }
+        figures.missed = samples.missed();
+        Some(figures)
+    }
+}
+
+impl Attached {
+    fn to(path: &Path) -> Result<Self, Trouble> {
+        let opened = Opened::open(path).map_err(|error| trouble_of(path, &error))?;
+        let unreadable = |error: Unreadable| trouble_with(path, &error);
+        let words = opened
+            .words()
+            .ok_or_else(|| unreadable(Unreadable::Truncated))?;
+        let view = View::of(words).map_err(unreadable)?;
+        let rows = view.rows_from_oldest(words).map_err(unreadable)?;
+        Ok(Self {
+            view: Rc::new(view),
+            rows,
+            opened,
+        })
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        self.opened.path() == path && !self.opened.is_replaced()
+    }
+
+    /// Whether the segment at `path` has nothing more to say: another one, and its gateway is dead too.
+    fn outweighs(&self, path: &Path) -> bool {
+        self.opened.path() != path && !is_alive(path)
+    }
+
+    /// None once the file was truncated.
+    fn read(&mut self, attachment: u64) -> Option<Reading> {
+        let words: &[AtomicU64] = self.opened.words()?;
+        // The lock of a name that another file has taken over says nothing of this gateway.
+        let alive = !self.opened.is_replaced() && is_alive(self.opened.path());
+        // Rows first: a row that closes between the two must not be counted with figures that already hold it.
+        let mut rows = vec![];
+        while let Some(row) = self.rows.next(words) {
+            rows.push(row);
+        }
+        Some(Reading {
+            attachment,
+            path: self.opened.path().to_owned(),
+            view: Rc::clone(&self.view),
+            alive,
+            freshness: self.view.freshness(words),
+            rows,
+            figures: self.view.figures(words),
+        })
+    }
+}
+
+fn trouble_of(path: &Path, error: &io::Error) -> Trouble {
+    match error.kind() {
+        io::ErrorKind::NotFound => Trouble::NoGateway {
+            tried: vec![path.to_owned()],
+        },
+        io::ErrorKind::PermissionDenied => Trouble::Denied {
+            path: path.to_owned(),
+        },
+        _ => Trouble::Unreadable {
+            path: Some(path.to_owned()),
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn trouble_with(path: &Path, error: &Unreadable) -> Trouble {
+    match error {
+        Unreadable::Version { found } => Trouble::Incompatible {
+            path: path.to_owned(),
+            found: *found,
+        },
+        Unreadable::Damaged(_) | Unreadable::Truncated => Trouble::Unreadable {
+            path: Some(path.to_owned()),
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// Whether a directory is there that we may not list: it may hold a gateway's segment.
+fn is_closed_to_us(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,54 @@
+//! Every counter and gauge by its name, where there is room to spare.
+
+use bifrost_shared::layout::{Counter, Gauge};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use ratatui::widgets::Widget as _;
+
+use super::{row, style};
+use crate::format;
+use crate::model::Gateway;
+
+/// Columns of one name with its value.
+const CELL: usize = 33;
+const NAME: usize = 16;
+
+pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
+    let across = (usize::from(area.width) / CELL).max(1);
+    let counters = Counter::ALL.iter().map(|counter| {
+        let value = gateway.counter(*counter);
+        let text = match counter {
+            Counter::RequestBytes | Counter::ResponseBytes => format::bytes(value),
+            _ => format::count(value),
+        };
+        (counter.label(), text)
+    });
+    let gauges = Gauge::ALL
+        .iter()
+        .map(|gauge| (gauge.label(), gauge_text(*gauge, gateway)));
+    let cells: Vec<_> = counters
+        .chain(gauges)
+        .map(|(name, text)| format!("{name:<NAME$}{text:>14}   "))
+        .collect();
+    Line::styled("Since start, and now", style::HEAD).render(row(area, 0), buffer);
+    for (place, cells) in cells.chunks(across).enumerate() {
+        Line::from(cells.concat()).render(row(area, place + 1), buffer);
+    }
+}
+
+fn gauge_text(gauge: Gauge, gateway: &Gateway) -> String {
+    let value = gateway.gauge(gauge);
+    match gauge {
+        Gauge::Rss | Gauge::RssPeak | Gauge::RssAnon | Gauge::MemoryLimit | Gauge::HeldBytes => {
+            format::bytes(value)
+        }
+        Gauge::Cpu | Gauge::Steal | Gauge::HostCpu => format::percent(value, 1_000),
+        Gauge::SchedulerDelay => format::brief(value),
+        Gauge::InFlight
+        | Gauge::Waiting
+        | Gauge::Upstream
+        | Gauge::Connections
+        | Gauge::Descriptors => format::count(value),
+    }
+}
