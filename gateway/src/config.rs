@@ -1,0 +1,253 @@
+//! Settings: what the user wrote, checked once, as values that need no second look.
+//!
+//! ```text
+//! defaults < well-known variables < file < BIFROST_* < flags      load: one layer each, merged by figment
+//!                       │ each value with its layer's tag
+//!                       ▼
+//!             reader ── sections, provider, keys                  what there is, and what it must be
+//!                       │
+//!              Config, or every problem at once
+//! ```
+//!
+//! figment merges and remembers origins. Its own extraction is not used: it stops at the first error, prints values,
+//! and turns the digits of a key into a number.
+//!
+//! # Invariants
+//!
+//! - No secret is in a problem, in a `Debug`, or in what `config show` prints.
+//! - A setting that nothing reads is an error.
+//! - The process environment is never looked at: it is handed in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bifrost_shared::thresholds::Thresholds;
+
+mod defaults;
+mod environment;
+mod file;
+mod keys;
+mod known;
+mod layer;
+mod lines;
+mod load;
+mod nearest;
+mod problem;
+mod provider;
+mod reader;
+mod scalar;
+mod secret;
+mod section;
+mod sections;
+mod show;
+#[cfg(test)]
+mod tests;
+
+pub use environment::Environment;
+pub use known::variables as well_known_variables;
+pub use load::{Flag, Loaded, Sources, load};
+pub use problem::{Problem, Problems};
+
+/// Everything the gateway was told, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `server.*`
+    pub server: Server,
+    /// `client.*`: the seed's own section.
+    pub client: Client,
+    /// `providers.<name>.*`, by name.
+    pub providers: BTreeMap<String, Provider>,
+    /// `telemetry.*`
+    pub telemetry: Telemetry,
+    /// `drain_timeout`: how long requests in flight may still take after SIGTERM.
+    pub drain_timeout: Duration,
+    /// `log.*`
+    pub log: Log,
+}
+
+/// The front door.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `server.listen`
+    pub listen: SocketAddr,
+    /// `server.workers`: runtimes that serve requests; by default one per processor.
+    pub workers: NonZeroUsize,
+    /// `server.header_timeout`: how long a client may take over a request's head.
+    pub header_timeout: Duration,
+    /// `server.body_timeout`: how long a client may be silent within a request's body.
+    pub body_timeout: Duration,
+    /// `server.server_timing`: whether answers carry a `Server-Timing` header.
+    pub server_timing: bool,
+}
+
+/// The seed's `client` section.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// `client.initial_pool_size`: kept as the reference that requests in flight are shown against. Nothing is
+    /// preallocated: an object pool buys at most 11 ns an object in Rust.
+    pub initial_pool_size: usize,
+    /// `client.buffer_size`: requests that may wait for a provider, each.
+    pub buffer_size: usize,
+    /// `client.max_request_body_size_mb`, in bytes.
+    pub request_body_bytes_max: usize,
+}
+
+/// One provider, under the name that models carry in front.
+#[derive(Clone)]
+pub struct Provider {
+    /// `kind`
+    pub kind: Kind,
+    /// `base_url`, without a slash at its end; `/chat/completions` is appended to it.
+    pub base_url: String,
+    /// `keys`: at least one of them with a weight above zero. Empty only for a provider that takes none.
+    pub keys: Vec<Key>,
+    /// `concurrency`: requests in flight at once.
+    pub concurrency: usize,
+    /// `retries.*`
+    pub retries: Retries,
+    /// `timeouts.*`
+    pub timeouts: Timeouts,
+    /// `models`: the models it serves; empty for any.
+    pub models: Vec<String>,
+    /// `fallbacks`: `provider/model` to try when this provider has failed, in order; empty for none.
+    pub fallbacks: Vec<String>,
+    /// `headers`: sent with each request, name and value checked.
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// `ca_file`: certificates (PEM) to trust instead of the bundled roots.
+    pub ca_file: Option<PathBuf>,
+    /// `proxy`: an HTTP(S) proxy for requests to this provider; by default `HTTPS_PROXY` and its kin decide.
+    pub proxy: Option<String>,
+    /// `rest.*`
+    pub rest: Rest,
+}
+
+impl fmt::Debug for Provider {
+    /// Everything but the proxy's address, which may hold a password; keys and headers hide their own values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("kind", &self.kind)
+            .field("base_url", &self.base_url)
+            .field("keys", &self.keys)
+            .field("concurrency", &self.concurrency)
+            .field("retries", &self.retries)
+            .field("timeouts", &self.timeouts)
+            .field("models", &self.models)
+            .field("fallbacks", &self.fallbacks)
+            .field("headers", &self.headers)
+            .field("ca_file", &self.ca_file)
+            .field("proxy", &self.proxy.as_ref().map(|_| "[secret]"))
+            .field("rest", &self.rest)
+            .finish()
+    }
+}
+
+/// How a provider is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The OpenAI API, as most providers speak it.
+    OpenAi,
+}
+
+/// One API key.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// `name`: what logs, telemetry and headers call it. Never the secret.
+    pub name: String,
+    /// `value`, `value_file` or `env.NAME`, without surrounding white space.
+    pub value: Secret,
+    /// `weight`: its share among the healthy keys; zero takes it out.
+    pub weight: f64,
+    /// `models`: those it may be used for; empty for any.
+    pub models: Vec<String>,
+}
+
+/// How often, and after how long, a failed attempt is repeated.
+#[derive(Debug, Clone)]
+pub struct Retries {
+    /// `retries.max`: attempts after the first, over all keys.
+    pub max: u32,
+    /// `retries.backoff_initial`
+    pub backoff_initial: Duration,
+    /// `retries.backoff_max`
+    pub backoff_max: Duration,
+}
+
+/// Deadlines. Each has a default that suits language models.
+#[derive(Debug, Clone)]
+pub struct Timeouts {
+    /// `timeouts.connect`: opening a connection, TLS included.
+    pub connect: Duration,
+    /// `timeouts.first_byte`: from the request sent to the answer's head.
+    pub first_byte: Duration,
+    /// `timeouts.idle`: silence within an answer.
+    pub idle: Duration,
+    /// `timeouts.total`: from the request's head to the answer's first content, over all attempts, and to its last byte
+    /// for an answer that is no stream.
+    pub total: Duration,
+    /// `timeouts.queue`: waiting for a place.
+    pub queue: Duration,
+}
+
+/// How long a key that failed is left alone.
+#[derive(Debug, Clone)]
+pub struct Rest {
+    /// `rest.rate_limited`: after a 429 that names no time.
+    pub rate_limited: Duration,
+    /// `rest.max`: the longest that a provider's `Retry-After` is believed.
+    pub max: Duration,
+    /// `rest.forbidden`: after a 403, for that model.
+    pub forbidden: Duration,
+    /// `rest.probe`: how often a single request tries a provider all of whose keys are refused.
+    pub probe: Duration,
+}
+
+/// Where figures go.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    /// `telemetry.enabled`: whether a segment is made.
+    pub enabled: bool,
+    /// `telemetry.segment`: a directory, or a file that ends in `.seg`; by default the first usable one of
+    /// [`bifrost_shared::segment::default_directories`].
+    pub segment: Option<PathBuf>,
+    /// `telemetry.thresholds.*`: the limits that the verdict is made by.
+    pub thresholds: Thresholds,
+    /// `telemetry.instance`: the instance type, where it is known.
+    pub instance: Option<String>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// `log.level`: error, warn, info, debug or trace.
+    pub level: tracing::Level,
+    /// `log.format`: JSON lines rather than text.
+    pub json: bool,
+}
+
+/// A text that is never shown, and is wiped from memory when it is dropped.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(zeroize::Zeroizing<String>);
+
+impl Secret {
+    /// Keeps `text`, without the white space around it that files and copied variables bring along.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(zeroize::Zeroizing::new(text.trim().to_owned()))
+    }
+
+    /// The text, for the one place that sends it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
