@@ -64,13 +64,13 @@ const LISTED_MODEL: &str = "gpt-4o-mini";
 /// When the address can't be listened on.
 pub fn run(args: &MockArgs) -> anyhow::Result<()> {
     child::runtime()?.block_on(async {
-        let socket = if args.listen.is_ipv4() {
+        let socket = if args.address.is_ipv4() {
             TcpSocket::new_v4()?
         } else {
             TcpSocket::new_v6()?
         };
         socket.set_reuseaddr(true)?;
-        socket.bind(args.listen)?;
+        socket.bind(args.address)?;
         let listener = socket.listen(BACKLOG)?;
         child::announce(listener.local_addr()?)?;
         serve(listener, args.settings, child::parent_gone()).await;

@@ -6,9 +6,10 @@ use std::time::Duration;
 /// The command line of a mock process. It says where it listens in its first line, and ends when its input does.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct MockArgs {
+    // Not `--listen`: that is the gateway's own in every subcommand, and clap panics on two types of one name.
     /// Where to listen; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
+    pub address: SocketAddr,
     /// What to answer, and when.
     #[command(flatten)]
     pub settings: Settings,
