@@ -1,1 +1,65 @@
-fn main() {}
+//! Settings → parts → serve → drain. The wiring, nothing else.
+
+use std::process::ExitCode;
+
+use bifrost_gateway::cli::{Cli, ConfigTask, Task};
+use bifrost_gateway::server::Server;
+use bifrost_gateway::shutdown::Signals;
+use bifrost_gateway::{config, load, logging, mock, start};
+use clap::Parser as _;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Wrong settings (`EX_CONFIG` of sysexits).
+const WRONG_SETTINGS: u8 = 78;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Some(Task::Mock(args)) => mock::run(args),
+        Some(Task::Load(args)) => load::run(args),
+        Some(Task::Check) => settings(&cli).map(|_| println!("the settings are fine")),
+        Some(Task::Config(ConfigTask::Show)) => {
+            settings(&cli).map(|loaded| print!("{}", loaded.show()))
+        }
+        None => serve(&cli),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bifrost-gateway: {error:#}");
+            if error.is::<config::Problems>() {
+                WRONG_SETTINGS.into()
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn settings(cli: &Cli) -> anyhow::Result<config::Loaded> {
+    Ok(config::load(&start::sources(cli, None)?)?)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn serve(cli: &Cli) -> anyhow::Result<()> {
+    let demo = start::demo(cli)?;
+    let loaded = config::load(&start::sources(cli, demo.as_ref())?)?;
+    start::has_a_provider(&loaded.config)?;
+    logging::start(&loaded.config.log);
+    let mut signals = Signals::new()?;
+    let server = Server::start(loaded.config)?;
+    let _load = start::greet(cli, &server)?;
+    let ended = server.serve(
+        async {
+            signals.next().await;
+            signals
+        },
+        async |mut signals| {
+            signals.next().await;
+        },
+    );
+    tracing::info!(drained = ?ended.await, "stopped");
+    Ok(())
+}

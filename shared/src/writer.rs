@@ -440,7 +440,7 @@ mod tests {
             View::of(words).unwrap_err(),
             Unreadable::Version { found: 9 }
         );
-        words[header::VERSION].store(u64::from(VERSION_MAJOR) << 32 | 77, Ordering::Relaxed);
+        words[header::VERSION].store(u64::from(VERSION_MAJOR) << 32 | 0x4d, Ordering::Relaxed);
         assert!(View::of(words).is_ok(), "a later minor version is read");
         words[header::SECTIONS + 1].store(u64::MAX - 7, Ordering::Relaxed);
         assert_eq!(

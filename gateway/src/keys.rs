@@ -1,0 +1,509 @@
+//! Which key: weights, rest, health. Pure over a given `now` and a given random number.
+//!
+//! A key that a provider refuses (401, 402, a spent quota) is benched for everybody. A key at its limit (429), or not
+//! allowed something (403), rests for that model only, or one request for a model that it lacks would take it from all.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::config;
+use crate::error::{Error, Next};
+
+/// Models that a key may rest for at once. What rests longest stays; model names come from clients.
+const RESTS_MAX: usize = 64;
+
+/// A provider's keys and how they are.
+#[derive(Debug)]
+pub struct Keys {
+    list: Vec<Key>,
+    /// Sums of the weights up to and with each key.
+    cumulative: Vec<f64>,
+    /// Whether each key may be used for each model.
+    any_model: bool,
+    rest: config::Rest,
+    /// Keys that are benched or resting. Zero, as nearly always, needs no look at any.
+    troubled: AtomicUsize,
+    health: Mutex<Vec<Health>>,
+}
+
+#[derive(Debug)]
+struct Key {
+    name: String,
+    credentials: Option<HeaderValue>,
+    weight: f64,
+    models: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    /// Refused by the provider; when it was last tried.
+    benched: Option<Instant>,
+    /// Until when it rests, for each model.
+    rests: Vec<(Box<str>, Instant)>,
+}
+
+/// A key, for one attempt.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// Its place in the provider's list.
+    pub index: usize,
+    /// The `Authorization` header, marked sensitive; none for a provider that takes no key.
+    pub credentials: Option<HeaderValue>,
+}
+
+/// Keys that a request has tried in vain.
+#[derive(Debug, Default)]
+pub struct Tried {
+    refused: Vec<usize>,
+    limited: Vec<usize>,
+}
+
+/// Why no key could be leased.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoKey {
+    /// None may be used for the model.
+    NotForModel,
+    /// All that might be used rest, the first until then.
+    Resting(Instant),
+    /// All that might be used are refused by the provider.
+    Refused,
+    /// This request has tried all that might be used.
+    AllTried,
+}
+
+impl Keys {
+    /// A provider's keys as they were configured. Without any, the provider takes none, and every lease is empty.
+    ///
+    /// # Errors
+    ///
+    /// If a key can't be sent in a header. The settings have checked that.
+    pub fn new(keys: &[config::Key], rest: config::Rest) -> anyhow::Result<Self> {
+        let mut checked = keys
+            .iter()
+            .map(|key| {
+                let mut credentials =
+                    HeaderValue::try_from(format!("Bearer {}", key.value.expose())).map_err(
+                        |_| anyhow::anyhow!("key `{}` can't be sent in a header", key.name),
+                    )?;
+                credentials.set_sensitive(true);
+                Ok(Key {
+                    name: key.name.clone(),
+                    credentials: Some(credentials),
+                    weight: key.weight,
+                    models: key.models.clone(),
+                })
+            })
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        if checked.is_empty() {
+            checked.push(Key {
+                name: "none".to_owned(),
+                credentials: None,
+                weight: 1.0,
+                models: vec![],
+            });
+        }
+        let cumulative = checked
+            .iter()
+            .scan(0.0, |sum, key| {
+                *sum += key.weight;
+                Some(*sum)
+            })
+            .collect();
+        Ok(Self {
+            cumulative,
+            any_model: checked.iter().all(|key| key.models.is_empty()),
+            health: Mutex::new(checked.iter().map(|_| Health::default()).collect()),
+            list: checked,
+            rest,
+            troubled: AtomicUsize::new(0),
+        })
+    }
+
+    /// The keys' configured names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|key| key.name.as_str())
+    }
+
+    /// A key for `model`, by weight among the healthy ones that this request has not tried. `random` is from 0 up to,
+    /// and without, 1.
+    ///
+    /// # Errors
+    ///
+    /// [`NoKey`] says why there is none.
+    pub fn lease(
+        &self,
+        model: &str,
+        tried: &Tried,
+        now: Instant,
+        random: f64,
+    ) -> Result<Lease, NoKey> {
+        if self.troubled.load(Ordering::Relaxed) == 0 && self.any_model && tried.is_empty() {
+            let total = self.cumulative[self.list.len() - 1];
+            let index = self
+                .cumulative
+                .partition_point(|sum| *sum <= random * total);
+            return Ok(self.leased(index.min(self.list.len() - 1)));
+        }
+        self.lease_with_care(model, tried, now, random)
+    }
+
+    fn lease_with_care(
+        &self,
+        model: &str,
+        tried: &Tried,
+        now: Instant,
+        random: f64,
+    ) -> Result<Lease, NoKey> {
+        let mut health = self
+            .health
+            .lock()
+            .expect("nobody panics with the health in hand");
+        let allowed: Vec<usize> = (0..self.list.len())
+            .filter(|index| self.list[*index].may_serve(model))
+            .collect();
+        if allowed.is_empty() {
+            return Err(NoKey::NotForModel);
+        }
+        let untried: Vec<usize> = allowed
+            .iter()
+            .copied()
+            .filter(|index| !tried.contains(*index))
+            .collect();
+        let ready: Vec<usize> = untried
+            .iter()
+            .copied()
+            .filter(|index| {
+                health[*index].benched.is_none() && health[*index].rests_until(model, now).is_none()
+            })
+            .collect();
+        if let Some(index) = self.by_weight(&ready, random) {
+            return Ok(self.leased(index));
+        }
+        if untried.is_empty() {
+            return Err(NoKey::AllTried);
+        }
+        let back = untried
+            .iter()
+            .filter(|index| health[**index].benched.is_none())
+            .filter_map(|index| health[*index].rests_until(model, now))
+            .min();
+        if let Some(back) = back {
+            return Err(NoKey::Resting(back));
+        }
+        // All are benched. Now and then one request finds out whether that is still so.
+        let longest = untried
+            .into_iter()
+            .min_by_key(|index| health[*index].benched)
+            .ok_or(NoKey::Refused)?;
+        let since = health[longest]
+            .benched
+            .map_or(Duration::ZERO, |since| now.duration_since(since));
+        if tried.is_empty() && since >= self.rest.probe {
+            health[longest].benched = Some(now);
+            return Ok(self.leased(longest));
+        }
+        Err(NoKey::Refused)
+    }
+
+    fn by_weight(&self, among: &[usize], random: f64) -> Option<usize> {
+        let total: f64 = among.iter().map(|index| self.list[*index].weight).sum();
+        let mut left = random * total;
+        let mut chosen = None;
+        for index in among {
+            chosen = Some(*index);
+            left -= self.list[*index].weight;
+            if left < 0.0 {
+                break;
+            }
+        }
+        chosen
+    }
+
+    fn leased(&self, index: usize) -> Lease {
+        Lease {
+            index,
+            credentials: self.list[index].credentials.clone(),
+        }
+    }
+
+    /// Learns from an attempt that failed.
+    pub fn failed(
+        &self,
+        lease: &Lease,
+        model: &str,
+        error: &Error,
+        tried: &mut Tried,
+        now: Instant,
+    ) {
+        let asked = error.retry_after().map(|wait| wait.min(self.rest.max));
+        let forbidden = error.facts().status == http::StatusCode::FORBIDDEN;
+        match error.facts().next {
+            Next::GoodKey => {
+                tried.refused.push(lease.index);
+                self.change(lease.index, |health| health.benched = Some(now));
+            }
+            Next::OtherKey => {
+                tried.limited.push(lease.index);
+                let wait = asked.unwrap_or(if forbidden {
+                    self.rest.forbidden
+                } else {
+                    self.rest.rate_limited
+                });
+                self.change(lease.index, |health| health.rest(model, now, now + wait));
+            }
+            Next::Nothing | Next::Fallback | Next::Retry => {}
+        }
+    }
+
+    /// Learns from an attempt that succeeded: a benched key that was probed is good again.
+    pub fn succeeded(&self, lease: &Lease) {
+        if self.troubled.load(Ordering::Relaxed) > 0 {
+            self.change(lease.index, |health| health.benched = None);
+        }
+    }
+
+    /// Forgets rests that are over, so that the fast way is open again.
+    fn change(&self, index: usize, change: impl FnOnce(&mut Health)) {
+        let mut health = self
+            .health
+            .lock()
+            .expect("nobody panics with the health in hand");
+        change(&mut health[index]);
+        let now = Instant::now();
+        for health in health.iter_mut() {
+            health.rests.retain(|(_, until)| *until > now);
+        }
+        let troubled = health
+            .iter()
+            .filter(|health| health.benched.is_some() || !health.rests.is_empty())
+            .count();
+        self.troubled.store(troubled, Ordering::Relaxed);
+    }
+}
+
+impl Key {
+    fn may_serve(&self, model: &str) -> bool {
+        self.weight > 0.0
+            && (self.models.is_empty() || self.models.iter().any(|allowed| allowed == model))
+    }
+}
+
+impl Health {
+    fn rests_until(&self, model: &str, now: Instant) -> Option<Instant> {
+        self.rests
+            .iter()
+            .find(|(rests, until)| **rests == *model && *until > now)
+            .map(|(_, until)| *until)
+    }
+
+    fn rest(&mut self, model: &str, now: Instant, until: Instant) {
+        self.rests
+            .retain(|(rests, over)| **rests != *model && *over > now);
+        if self.rests.len() >= RESTS_MAX {
+            let soonest = self
+                .rests
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, (_, over))| *over)
+                .map(|(at, _)| at);
+            soonest.map(|at| self.rests.swap_remove(at));
+        }
+        self.rests.push((model.into(), until));
+    }
+}
+
+impl Tried {
+    fn is_empty(&self) -> bool {
+        self.refused.is_empty() && self.limited.is_empty()
+    }
+
+    fn contains(&self, index: usize) -> bool {
+        self.refused.contains(&index) || self.limited.contains(&index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::config::{Rest, Secret};
+    use crate::error::Answered;
+
+    fn rest() -> Rest {
+        Rest {
+            rate_limited: Duration::from_secs(5),
+            max: Duration::from_mins(10),
+            forbidden: Duration::from_mins(1),
+            probe: Duration::from_secs(5),
+        }
+    }
+
+    fn keys(weights: &[f64]) -> Keys {
+        let keys: Vec<_> = weights
+            .iter()
+            .enumerate()
+            .map(|(number, weight)| config::Key {
+                name: format!("key-{number}"),
+                value: Secret::new(&format!("sk-{number}")),
+                weight: *weight,
+                models: vec![],
+            })
+            .collect();
+        Keys::new(&keys, rest()).unwrap()
+    }
+
+    fn answered(status: u16, retry_after: Option<Duration>) -> Error {
+        Error::Answered(Box::new(Answered {
+            status: StatusCode::from_u16(status).unwrap(),
+            body: None,
+            encoding: None,
+            message: String::new(),
+            code: None,
+            retry_after,
+        }))
+    }
+
+    fn fail(keys: &Keys, status: u16, retry_after: Option<Duration>) -> Tried {
+        let mut tried = Tried::default();
+        let lease = keys.lease("m", &tried, Instant::now(), 0.0).unwrap();
+        keys.failed(
+            &lease,
+            "m",
+            &answered(status, retry_after),
+            &mut tried,
+            Instant::now(),
+        );
+        tried
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shares_follow_the_weights_and_a_weight_of_zero_is_never_chosen() {
+        let check = |weights: &[f64], random: f64, expected: usize| {
+            let keys = keys(weights);
+            let lease = keys
+                .lease("m", &Tried::default(), Instant::now(), random)
+                .unwrap();
+            assert_eq!(lease.index, expected, "{weights:?} at {random}");
+        };
+        check(&[0.7, 0.3], 0.0, 0);
+        check(&[0.7, 0.3], 0.69, 0);
+        check(&[0.7, 0.3], 0.71, 1);
+        check(&[0.0, 0.004], 0.0, 1);
+        check(&[0.0, 0.004], 0.999_999, 1);
+        check(&[0.5, 0.5, 0.0], 0.999_999_999, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_at_its_limit_rests_as_long_as_the_provider_says_and_for_that_model_only() {
+        let keys = keys(&[1.0, 1.0]);
+        fail(&keys, 429, Some(Duration::from_secs(30)));
+        let pick = |model: &str| {
+            keys.lease(model, &Tried::default(), Instant::now(), 0.0)
+                .unwrap()
+                .index
+        };
+        assert_eq!((pick("m"), pick("other")), (1, 0));
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert_eq!(pick("m"), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_all_rest_the_soonest_return_is_told() {
+        let keys = keys(&[1.0, 1.0]);
+        let now = Instant::now();
+        fail(&keys, 429, Some(Duration::from_secs(30)));
+        fail(&keys, 429, Some(Duration::from_secs(20)));
+        let none = keys.lease("m", &Tried::default(), now, 0.0).unwrap_err();
+        assert_eq!(none, NoKey::Resting(now + Duration::from_secs(20)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endless_retry_after_is_believed_up_to_the_limit() {
+        let keys = keys(&[1.0]);
+        let now = Instant::now();
+        fail(&keys, 429, Some(Duration::MAX));
+        let none = keys.lease("m", &Tried::default(), now, 0.0).unwrap_err();
+        assert_eq!(none, NoKey::Resting(now + Duration::from_mins(10)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_key_is_benched_for_every_model_and_probed_by_one_request_at_a_time() {
+        let keys = keys(&[1.0]);
+        fail(&keys, 401, None);
+        let lease = |model: &str| keys.lease(model, &Tried::default(), Instant::now(), 0.0);
+        assert_eq!(lease("other").unwrap_err(), NoKey::Refused);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let probe = lease("m").unwrap();
+        assert_eq!(
+            lease("m").unwrap_err(),
+            NoKey::Refused,
+            "one probe is enough"
+        );
+        keys.succeeded(&probe);
+        assert!(lease("m").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_tries_each_key_once() {
+        let keys = keys(&[1.0, 1.0]);
+        let mut tried = Tried::default();
+        for expected in [0, 1] {
+            let lease = keys.lease("m", &tried, Instant::now(), 0.0).unwrap();
+            assert_eq!(lease.index, expected);
+            keys.failed(
+                &lease,
+                "m",
+                &answered(401, None),
+                &mut tried,
+                Instant::now(),
+            );
+        }
+        assert_eq!(
+            keys.lease("m", &tried, Instant::now(), 0.0).unwrap_err(),
+            NoKey::AllTried
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_serves_only_the_models_on_its_list() {
+        let listed = config::Key {
+            name: "listed".to_owned(),
+            value: Secret::new("sk"),
+            weight: 1.0,
+            models: vec!["m".to_owned()],
+        };
+        let keys = Keys::new(&[listed], rest()).unwrap();
+        assert!(
+            keys.lease("m", &Tried::default(), Instant::now(), 0.0)
+                .is_ok()
+        );
+        assert_eq!(
+            keys.lease("n", &Tried::default(), Instant::now(), 0.0)
+                .unwrap_err(),
+            NoKey::NotForModel
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_models_that_a_key_rests_for_are_bounded() {
+        let keys = keys(&[1.0]);
+        for number in 0..RESTS_MAX * 2 {
+            let model = format!("m{number}");
+            let mut tried = Tried::default();
+            let lease = keys.lease(&model, &tried, Instant::now(), 0.0).unwrap();
+            keys.failed(
+                &lease,
+                &model,
+                &answered(429, None),
+                &mut tried,
+                Instant::now(),
+            );
+        }
+        assert_eq!(keys.health.lock().unwrap()[0].rests.len(), RESTS_MAX);
+    }
+}

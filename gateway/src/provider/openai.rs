@@ -1,0 +1,355 @@
+//! The OpenAI API, as most providers speak it: client and provider share the form, so bytes pass.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Event, Provider, Usage, retry_after};
+use crate::call::{Call, Edit};
+use crate::error::{Answered, Error};
+
+/// Characters of a provider's message that are passed on when it is not in the OpenAI form.
+const MESSAGE_CHARS_MAX: usize = 500;
+
+/// The dialect; it keeps nothing.
+#[derive(Debug)]
+pub struct OpenAi;
+
+/// What is read of an answer, and of an event.
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    choices: Option<&'a RawValue>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    finish_reason: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    prompt_tokens: Option<u32>,
+    completion_tokens: Option<u32>,
+}
+
+impl Provider for OpenAi {
+    fn messages<'c>(&self, _call: &Call<'c>) -> Vec<Edit<'c>> {
+        vec![]
+    }
+
+    fn params<'c>(&self, call: &Call<'c>, model: &str) -> Vec<Edit<'c>> {
+        call.edits(model)
+    }
+
+    fn path(&self) -> &'static str {
+        "/chat/completions"
+    }
+
+    fn answer(&self, body: &[u8]) -> Result<Usage, Error> {
+        let body = object(body).ok_or(Error::BadAnswer("no JSON object"))?;
+        let parsed: Body<'_> =
+            serde_json::from_slice(body).map_err(|_| Error::BadAnswer("no valid JSON"))?;
+        if let Some(error) = present(parsed.error) {
+            return Err(Error::Answered(Box::new(within_success(body, error))));
+        }
+        if parsed.choices.is_none() {
+            return Err(Error::BadAnswer("no chat completion"));
+        }
+        Ok(present(parsed.usage).and_then(usage).unwrap_or_default())
+    }
+
+    fn refusal(&self, status: StatusCode, headers: &HeaderMap, body: Bytes) -> Answered {
+        let encoding = headers.get(header::CONTENT_ENCODING).cloned();
+        let parsed = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let message = message_of(&parsed);
+        let in_our_form = parsed["error"]["message"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty());
+        Answered {
+            status,
+            message: message.unwrap_or_else(|| {
+                status
+                    .canonical_reason()
+                    .unwrap_or("the provider failed")
+                    .to_owned()
+            }),
+            code: code_of(&parsed),
+            retry_after: retry_after::of_headers(headers, std::time::SystemTime::now())
+                .or_else(|| retry_after::of_body(&body)),
+            // A compressed body can't be looked into; with its encoding beside it, the client can read it.
+            body: (in_our_form || encoding.is_some()).then_some(body),
+            encoding,
+        }
+    }
+
+    fn event(&self, data: &[u8]) -> Event {
+        if data == b"[DONE]" {
+            return Event {
+                terminator: true,
+                ..Event::default()
+            };
+        }
+        let Some(parsed) =
+            object(data).and_then(|data| serde_json::from_slice::<Body<'_>>(data).ok())
+        else {
+            // Whatever it is, the client was sent it, so it is not ours to hold back.
+            return Event {
+                content: true,
+                ..Event::default()
+            };
+        };
+        if let Some(error) = present(parsed.error) {
+            let error = Some(Box::new(within_success(data, error)));
+            return Event {
+                error,
+                ..Event::default()
+            };
+        }
+        let choices: Vec<Choice<'_>> = parsed
+            .choices
+            .and_then(|choices| serde_json::from_str(choices.get()).ok())
+            .unwrap_or_default();
+        let finished = choices
+            .iter()
+            .any(|choice| present(choice.finish_reason).is_some());
+        let content = finished
+            || choices
+                .iter()
+                .any(|choice| choice.delta.is_some_and(|delta| has_content(delta.get())));
+        Event {
+            content,
+            finished,
+            usage: present(parsed.usage).and_then(usage),
+            ..Event::default()
+        }
+    }
+
+    fn terminator(&self) -> Option<&'static str> {
+        Some("[DONE]")
+    }
+}
+
+/// Whether a delta holds more than the role that opens a message.
+fn has_content(delta: &str) -> bool {
+    let Ok(Value::Object(fields)) = serde_json::from_str(delta) else {
+        return true;
+    };
+    fields
+        .iter()
+        .any(|(name, value)| name != "role" && !is_empty(value))
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// `bytes` from their first brace on. Some providers keep a waiting client alive by blanks in front.
+fn object(bytes: &[u8]) -> Option<&[u8]> {
+    let bytes = bytes.trim_ascii_start();
+    bytes.starts_with(b"{").then_some(bytes)
+}
+
+fn present(raw: Option<&RawValue>) -> Option<&RawValue> {
+    raw.filter(|raw| raw.get() != "null")
+}
+
+fn usage(raw: &RawValue) -> Option<Usage> {
+    let tokens: Tokens = serde_json::from_str(raw.get()).ok()?;
+    Some(Usage {
+        prompt_tokens: tokens.prompt_tokens.unwrap_or(0),
+        completion_tokens: tokens.completion_tokens.unwrap_or(0),
+    })
+}
+
+/// An error object that came with a success's status. Its own code is the status, if it is one.
+fn within_success(body: &[u8], error: &RawValue) -> Answered {
+    let parsed: Value = serde_json::from_str(error.get()).unwrap_or_default();
+    let number = |value: &Value| {
+        let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+        StatusCode::from_u16(u16::try_from(number).ok()?)
+            .ok()
+            .filter(|status| status.is_client_error() || status.is_server_error())
+    };
+    let wrapped = serde_json::json!({ "error": parsed });
+    let in_our_form = parsed["message"]
+        .as_str()
+        .is_some_and(|text| !text.is_empty());
+    Answered {
+        status: number(&parsed["code"])
+            .or_else(|| number(&parsed["status"]))
+            .unwrap_or(StatusCode::BAD_GATEWAY),
+        message: message_of(&wrapped).unwrap_or_else(|| "the provider failed".to_owned()),
+        code: code_of(&wrapped),
+        retry_after: retry_after::of_body(body),
+        body: in_our_form.then(|| Bytes::from(wrapped.to_string())),
+        encoding: None,
+    }
+}
+
+/// The message, in the forms that providers use: `error.message`, `error` as text, `message`, `detail`.
+fn message_of(body: &Value) -> Option<String> {
+    let error = &body["error"];
+    let text = error["message"]
+        .as_str()
+        .or(error.as_str())
+        .or(body["message"].as_str())
+        .or(body["detail"].as_str())?;
+    let text: String = text.chars().take(MESSAGE_CHARS_MAX).collect();
+    (!text.trim().is_empty()).then_some(text)
+}
+
+fn code_of(body: &Value) -> Option<String> {
+    let error = &body["error"];
+    let code = [
+        &error["code"],
+        &body["code"],
+        &error["type"],
+        &error["status"],
+    ];
+    code.into_iter().find_map(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_completion_or_says_what_it_is_instead() {
+        let check = |body: &str, expected: &str| {
+            let found = match OpenAi.answer(body.as_bytes()) {
+                Ok(usage) => format!("{}+{}", usage.prompt_tokens, usage.completion_tokens),
+                Err(error) => format!("{} {error}", error.facts().status.as_u16()),
+            };
+            assert_eq!(found, expected, "{body}");
+        };
+        check(
+            r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":9}}"#,
+            "7+9",
+        );
+        check("\n\n  {\"choices\":[]}", "0+0");
+        check(r#"{"choices":[],"usage":{"prompt_tokens":"many"}}"#, "0+0");
+        check(r#"{"choices":[],"error":null}"#, "0+0");
+        check("null", "502 the provider's answer is no JSON object");
+        check("<html>", "502 the provider's answer is no JSON object");
+        check(
+            r#"{"choices":[]"#,
+            "502 the provider's answer is no valid JSON",
+        );
+        check(
+            r#"{"id":1}"#,
+            "502 the provider's answer is no chat completion",
+        );
+        check(
+            r#"{"error":{"message":"no","code":429}}"#,
+            "429 the provider answered 429 Too Many Requests",
+        );
+        check(
+            r#"{"error":{"message":"no","code":"x"}}"#,
+            "502 the provider answered 502 Bad Gateway",
+        );
+        check(
+            r#"{"error":"no"}"#,
+            "502 the provider answered 502 Bad Gateway",
+        );
+    }
+
+    #[test]
+    fn a_refusal_in_the_openai_form_is_passed_on_byte_for_byte() {
+        let body = Bytes::from_static(
+            br#"{"error":{"message":"bad","type":"t","param":null,"code":"c"}, "x":1.0}"#,
+        );
+        let answered = OpenAi.refusal(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.clone());
+        assert_eq!(
+            (answered.body, answered.code.as_deref()),
+            (Some(body), Some("c"))
+        );
+    }
+
+    #[test]
+    fn a_refusal_in_another_form_keeps_its_message_and_an_empty_one_gets_the_reason() {
+        let check = |body: &'static str, message: &str| {
+            let answered = OpenAi.refusal(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &HeaderMap::new(),
+                Bytes::from_static(body.as_bytes()),
+            );
+            assert_eq!(
+                (answered.body, answered.message.as_str()),
+                (None, message),
+                "{body}"
+            );
+        };
+        check(r#"{"object":"error","message":"flat"}"#, "flat");
+        check(r#"{"error":"text"}"#, "text");
+        check(r#"{"error":{"message":""}}"#, "Service Unavailable");
+        check("<html>busy</html>", "Service Unavailable");
+        check("", "Service Unavailable");
+    }
+
+    #[test]
+    fn an_event_says_whether_the_client_waits_for_it() {
+        let check = |data: &str, content: bool, finished: bool| {
+            let event = OpenAi.event(data.as_bytes());
+            assert_eq!(
+                (event.content, event.finished),
+                (content, finished),
+                "{data}"
+            );
+        };
+        check(
+            r#"{"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
+            false,
+            false,
+        );
+        check(r#"{"choices":[],"prompt_filter_results":[]}"#, false, false);
+        check(r#"{"choices":[{"delta":{"content":"a"}}]}"#, true, false);
+        check(
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
+            true,
+            false,
+        );
+        check(
+            r#"{"choices":[{"delta":{"reasoning_content":"a"}}]}"#,
+            true,
+            false,
+        );
+        check(
+            r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+            true,
+            true,
+        );
+        check("not json", true, false);
+        assert!(OpenAi.event(b"[DONE]").terminator);
+        assert!(
+            OpenAi
+                .event(br#"{"error":{"message":"overloaded"}}"#)
+                .error
+                .is_some()
+        );
+        let last =
+            OpenAi.event(br#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#);
+        assert_eq!(
+            last.usage,
+            Some(Usage {
+                prompt_tokens: 3,
+                completion_tokens: 4
+            })
+        );
+    }
+}

@@ -1,0 +1,353 @@
+//! The routes of the front door, and how an error becomes an answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use serde_json::json;
+
+use crate::clock::{Clock, Stamp};
+use crate::config;
+use crate::error::{Blame, Error, Next};
+use crate::pipeline::Worker;
+use crate::stopwatch::{Sink, Stopwatch};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// What Anthropic's clients read.
+const REQUEST_ID_SHORT: HeaderName = HeaderName::from_static("request-id");
+const PROVIDER: HeaderName = HeaderName::from_static("x-bifrost-provider");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// How long a client's own request id may be.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// What the handlers of one runtime need.
+pub struct Desk {
+    /// The pipeline.
+    pub worker: Worker,
+    /// Where records go.
+    pub sink: Arc<dyn Sink>,
+    /// What stamps are read from.
+    pub clock: Clock,
+    /// Limits of the front door.
+    pub server: config::Server,
+    /// The largest body that is read.
+    pub request_body_bytes_max: usize,
+    /// Whether the gateway is stopping.
+    pub draining: Arc<AtomicBool>,
+}
+
+/// When a request's head was read; put into its extensions by whoever serves the connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Began(pub Stamp);
+
+/// The routes.
+pub fn router(desk: Arc<Desk>) -> Router {
+    // Clients disagree on whether `/v1` belongs to the base URL.
+    let mut router = Router::new();
+    for prefix in ["", "/v1", "/v1/v1"] {
+        router = router
+            .route(&format!("{prefix}/chat/completions"), post(chat))
+            .route(&format!("{prefix}/models"), get(models))
+            .route(&format!("{prefix}/models/{{*id}}"), get(model));
+    }
+    router
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .fallback(async |method: Method, uri: Uri| {
+            answer_error(&Error::UnknownRoute {
+                method,
+                path: uri.path().to_owned(),
+            })
+        })
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            answer_error(&Error::WrongMethod {
+                method,
+                path: uri.path().to_owned(),
+            })
+        })
+        .with_state(desk)
+}
+
+async fn ready(State(desk): State<Arc<Desk>>) -> Response {
+    if desk.draining.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+    }
+    "ready\n".into_response()
+}
+
+async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
+    let began = request
+        .extensions()
+        .get::<Began>()
+        .map_or_else(|| desk.clock.stamp(), |Began(stamp)| *stamp);
+    let (name, id) = request_id(request.headers());
+    let mut watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
+    let patience = patience(request.headers());
+    let answered = match read(request, &desk).await {
+        Ok(body) => {
+            watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+            desk.worker.chat(body, patience, watch).await
+        }
+        Err(error) => {
+            watch.failed(&error);
+            Err(error)
+        }
+    };
+    let mut response = match answered {
+        Ok((head, relay)) => {
+            let mut response = Response::new(Body::new(relay));
+            *response.status_mut() = head.status;
+            *response.headers_mut() = head.headers;
+            if let Ok(provider) = HeaderValue::try_from(head.provider) {
+                response.headers_mut().insert(PROVIDER, provider);
+            }
+            response
+        }
+        Err(error) => {
+            log(&error, &name);
+            answer_error(&error)
+        }
+    };
+    response.headers_mut().insert(REQUEST_ID, name.clone());
+    response.headers_mut().insert(REQUEST_ID_SHORT, name);
+    response
+}
+
+async fn models(State(desk): State<Arc<Desk>>) -> Response {
+    let data: Vec<_> = desk
+        .worker
+        .models()
+        .await
+        .iter()
+        .map(|id| model_object(id))
+        .collect();
+    axum_json(&json!({ "object": "list", "data": data }))
+}
+
+async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
+    // Slashes belong to the name, whether the client escaped them or not.
+    match desk
+        .worker
+        .models()
+        .await
+        .into_iter()
+        .find(|known| *known == id)
+    {
+        Some(id) => axum_json(&model_object(&id)),
+        None => answer_error(&Error::UnknownModel(id)),
+    }
+}
+
+fn model_object(id: &str) -> serde_json::Value {
+    let owner = id.split('/').next().unwrap_or_default();
+    json!({ "id": id, "object": "model", "created": 0, "owned_by": owner })
+}
+
+fn axum_json(value: &serde_json::Value) -> Response {
+    json_response(StatusCode::OK, value.to_string().into())
+}
+
+fn json_response(status: StatusCode, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+/// The turn of an error into HTTP, which happens here and nowhere else.
+pub fn answer_error(error: &Error) -> Response {
+    let facts = error.facts();
+    let mut response = json_response(facts.status, error.openai_body());
+    let headers = response.headers_mut();
+    if let Some(wait) = error.retry_after() {
+        // Whole seconds, rounded up: what the clients agree on.
+        headers.insert(
+            header::RETRY_AFTER,
+            HeaderValue::from(
+                wait.as_millis()
+                    .div_ceil(1_000)
+                    .try_into()
+                    .unwrap_or(u64::MAX),
+            ),
+        );
+        headers.insert(
+            RETRY_AFTER_MS,
+            HeaderValue::from(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        );
+    }
+    if facts.blame == Blame::Provider && facts.next != Next::Nothing {
+        // Our tries are spent. The client's, times ours, times the keys, would make a storm.
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
+    if let Error::Answered(answered) = error
+        && let Some(encoding) = &answered.encoding
+    {
+        headers.insert(header::CONTENT_ENCODING, encoding.clone());
+    }
+    response
+}
+
+/// What went wrong on our side or the provider's is for the log; what the client got wrong, for the client.
+fn log(error: &Error, id: &HeaderValue) {
+    let cause = std::error::Error::source(error).map(|cause| root(cause).to_string());
+    let cause = cause.as_deref().unwrap_or_default();
+    let id = id.to_str().unwrap_or_default();
+    match error.facts().blame {
+        Blame::Client => tracing::debug!(id, %error, cause, "rejected"),
+        Blame::Gateway => tracing::warn!(id, %error, cause, "refused"),
+        Blame::Provider => tracing::warn!(id, %error, cause, "failed"),
+    }
+}
+
+fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error::Error + 'static) {
+    error.source().map_or(error, root)
+}
+
+/// Reads the body, within the limit and without a long silence.
+async fn read(request: Request<Body>, desk: &Desk) -> Result<Bytes, Error> {
+    let limit_bytes = desk.request_body_bytes_max;
+    if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
+        && encoding != "identity"
+    {
+        return Err(Error::UnsupportedEncoding(
+            String::from_utf8_lossy(encoding.as_bytes())
+                .chars()
+                .take(32)
+                .collect(),
+        ));
+    }
+    let mut body = request.into_body();
+    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if expected > limit_bytes {
+        return Err(Error::TooLarge { limit_bytes });
+    }
+    let mut whole = BytesMut::new();
+    loop {
+        let frame = match tokio::time::timeout(desk.server.body_timeout, body.frame()).await {
+            Ok(None) => return Ok(whole.freeze()),
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) => return Err(Error::BodyBroken),
+            Err(_) => return Err(Error::BodyTimeout),
+        };
+        let Ok(bytes) = frame.into_data() else {
+            continue;
+        };
+        if whole.len() + bytes.len() > limit_bytes {
+            return Err(Error::TooLarge { limit_bytes });
+        }
+        if whole.is_empty() && bytes.len() >= expected && body.is_end_stream() {
+            // The usual case: all of it in one piece, which is not copied.
+            return Ok(bytes);
+        }
+        if whole.is_empty() {
+            whole.reserve(expected.max(bytes.len()));
+        }
+        whole.extend_from_slice(&bytes);
+    }
+}
+
+/// The id that the answer carries, and the record: the client's own if it is short and harmless, else a new one.
+fn request_id(headers: &HeaderMap) -> (HeaderValue, u64) {
+    let is_harmless = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        !bytes.is_empty()
+            && bytes.len() <= REQUEST_ID_BYTES_MAX
+            && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    if let Some(told) = headers.get(REQUEST_ID).filter(is_harmless) {
+        return (told.clone(), number_of(told.as_bytes()));
+    }
+    let number = fastrand::u64(..);
+    let name = HeaderValue::try_from(format!("{number:016x}"))
+        .expect("hexadecimal digits are a header value");
+    (name, number)
+}
+
+/// Sixteen hexadecimal digits are the number itself; another id is hashed (64-bit FNV-1a), so that whoever has the id
+/// can find the record.
+fn number_of(id: &[u8]) -> u64 {
+    let digits = std::str::from_utf8(id).ok().filter(|text| text.len() == 16);
+    digits
+        .and_then(|text| u64::from_str_radix(text, 16).ok())
+        .unwrap_or_else(|| {
+            id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        })
+}
+
+/// How long the client says that it waits: the official SDKs send their read timeout, in seconds. What is no such
+/// number says nothing.
+fn patience(headers: &HeaderMap) -> Option<Duration> {
+    let told = headers
+        .get("x-stainless-read-timeout")?
+        .to_str()
+        .ok()?
+        .parse::<f64>()
+        .ok()?;
+    (told > 0.0).then(|| Duration::try_from_secs_f64(told).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        [(
+            HeaderName::from_static(name),
+            HeaderValue::from_str(value).unwrap(),
+        )]
+        .into_iter()
+        .collect()
+    }
+
+    #[test]
+    fn a_clients_id_is_kept_if_it_is_harmless_and_sixteen_digits_are_the_records() {
+        let (name, id) = request_id(&headers("x-request-id", "00000000feedbeef"));
+        assert_eq!(
+            (name.to_str().unwrap(), id),
+            ("00000000feedbeef", 0xfeed_beef)
+        );
+        let (name, id) = request_id(&headers("x-request-id", "a"));
+        assert_eq!(
+            (name.to_str().unwrap(), id),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            "FNV-1a's published value"
+        );
+        let long = "x".repeat(129);
+        for odd in ["with blank", "", long.as_str()] {
+            let (name, id) = request_id(&headers("x-request-id", odd));
+            assert_eq!(name.to_str().unwrap(), format!("{id:016x}"));
+        }
+    }
+
+    #[test]
+    fn a_clients_patience_is_seconds_or_nothing() {
+        let check = |told: &str, expected: Option<u64>| {
+            assert_eq!(
+                patience(&headers("x-stainless-read-timeout", told)),
+                expected.map(Duration::from_millis),
+                "{told}"
+            );
+        };
+        check("600", Some(600_000));
+        check("0.5", Some(500));
+        check("NOT_GIVEN", None);
+        check("-1", None);
+        check("nan", None);
+        check("1e999", None);
+    }
+}

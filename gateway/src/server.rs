@@ -1,0 +1,382 @@
+//! The listener, one runtime a processor, and the connections on each.
+//!
+//! One acceptor hands each new connection to the runtime that holds the fewest: the kernel, hashing over several
+//! listeners, would let a few long-lived clients pile up on one core.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::body::Body;
+use bifrost_shared::layout::{Counter, Gauge, State};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tower_service::Service as _;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::pipeline::{App, Worker};
+use crate::routes::{self, Began, Desk};
+use crate::shutdown::{Drained, Phase, Shutdown};
+use crate::stopwatch::Sink;
+use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
+use crate::upstream::Tls;
+
+/// Connections that may wait in the kernel for the acceptor.
+const BACKLOG: i32 = 4_096;
+/// Connections that may wait for their runtime.
+const HANDOVER: usize = 1_024;
+/// How long the acceptor rests when the system has no descriptor for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often each runtime shows that it runs tasks.
+const HEARTBEAT: Duration = Duration::from_millis(200);
+/// Descriptors that are not for requests: the segment, listeners, logs, the runtimes' own.
+const DESCRIPTORS_APART: u64 = 256;
+
+/// A gateway that serves.
+pub struct Server {
+    address: SocketAddr,
+    listener: TcpListener,
+    seats: Vec<Seat>,
+    shutdown: Shutdown,
+    draining: Arc<AtomicBool>,
+    telemetry: Arc<Telemetry>,
+    exporter: Exporter,
+    drain_timeout: Duration,
+}
+
+/// A runtime, as the acceptor sees it.
+struct Seat {
+    connections: Arc<AtomicUsize>,
+    hand_over: mpsc::Sender<std::net::TcpStream>,
+    thread: JoinHandle<()>,
+}
+
+/// Counts a connection while it is open.
+struct Seated(Arc<AtomicUsize>);
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Binds the listener, starts telemetry and the runtimes. The caller's runtime is the acceptor's.
+    ///
+    /// # Errors
+    ///
+    /// If the address is taken, a certificate file can't be read, or the system gives no thread.
+    pub fn start(mut config: Config) -> anyhow::Result<Self> {
+        fit_to_descriptors(&mut config);
+        let listener = listen(config.server.listen)
+            .with_context(|| format!("can't listen on {}", config.server.listen))?;
+        let address = listener.local_addr()?;
+        let clock = Clock::new();
+        let tls = Tls::bundled()?;
+        // The pipeline counts into the telemetry, whose gauges ask the pipeline: one of them is late.
+        let counted = Arc::new(std::sync::OnceLock::<Arc<Telemetry>>::new());
+        let counts = Arc::clone(&counted);
+        let count = move |counter: Counter| {
+            if let Some(telemetry) = counts.get() {
+                telemetry.count(counter, 1);
+            }
+        };
+        let app = Arc::new(App::new(&config, Box::new(count))?);
+        let open: Vec<Arc<AtomicUsize>> = (0..config.server.workers.get())
+            .map(|_| Arc::default())
+            .collect();
+        let description = Description {
+            buffer_size: config.client.buffer_size,
+            pool_size: config.client.initial_pool_size,
+            workers: config.server.workers.get(),
+            providers: app.names(),
+        };
+        let (telemetry, exporter) = Telemetry::start(
+            &config.telemetry,
+            &description,
+            &clock,
+            gauges(Arc::clone(&app), open.clone()),
+        )
+        .context("the exporter thread")?;
+        let _ = counted.set(Arc::clone(&telemetry));
+
+        let (shutdown, draining) = (Shutdown::new(), Arc::new(AtomicBool::new(false)));
+        let seat = |(number, connections): (usize, Arc<AtomicUsize>)| {
+            let desk = Desk {
+                worker: Worker::new(Arc::clone(&app), &config, &tls)?,
+                sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
+                clock: clock.clone(),
+                server: config.server.clone(),
+                request_body_bytes_max: config.client.request_body_bytes_max,
+                draining: Arc::clone(&draining),
+            };
+            seat(
+                number,
+                connections,
+                desk,
+                shutdown.guest(),
+                Arc::clone(&telemetry),
+            )
+        };
+        let seats = open
+            .into_iter()
+            .enumerate()
+            .map(seat)
+            .collect::<anyhow::Result<_>>()?;
+        telemetry.set_state(State::Running);
+        let drain_timeout = config.drain_timeout;
+        Ok(Self {
+            address,
+            listener,
+            seats,
+            shutdown,
+            draining,
+            telemetry,
+            exporter,
+            drain_timeout,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where its segment is, if others can see one.
+    #[must_use]
+    pub fn segment(&self) -> Option<&std::path::Path> {
+        self.exporter.path()
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn telemetry(&self) -> Arc<Telemetry> {
+        Arc::clone(&self.telemetry)
+    }
+
+    /// Serves until `stop` is done, then drains: no new connection, what is in flight is finished within the drain
+    /// time or until `hurry` is done, the rest is cut off.
+    pub async fn serve<S, H>(self, stop: S, hurry: impl FnOnce(S::Output) -> H) -> Drained
+    where
+        S: Future,
+        H: Future<Output = ()>,
+    {
+        let stopped = tokio::select! {
+            stopped = stop => stopped,
+            () = accept(&self.listener, &self.seats) => unreachable!("the acceptor goes on for ever"),
+        };
+        self.draining.store(true, Ordering::Relaxed);
+        self.telemetry.set_state(State::Draining);
+        tracing::info!(in_flight = self.telemetry.in_flight(), timeout = ?self.drain_timeout, "draining");
+        drop(self.listener);
+        let threads: Vec<_> = self.seats.into_iter().map(|seat| seat.thread).collect();
+        let drained = self
+            .shutdown
+            .drain(self.drain_timeout, hurry(stopped))
+            .await;
+        for thread in threads {
+            let _ = thread.join();
+        }
+        drained
+    }
+}
+
+fn gauges(app: Arc<App>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
+    Box::new(move |gauges| {
+        let (waiting, taken) = app.load();
+        gauges[Gauge::Waiting.index()] = waiting as u64;
+        gauges[Gauge::Upstream.index()] = taken as u64;
+        gauges[Gauge::Connections.index()] = open
+            .iter()
+            .map(|seat| seat.load(Ordering::Relaxed) as u64)
+            .sum();
+    })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Each request in flight takes two descriptors. Where the system allows too few, fewer requests go upstream at once,
+/// and it is said; the soft limit is raised first.
+fn fit_to_descriptors(config: &mut Config) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    let Some(descriptors) = getrlimit(Resource::Nofile).current else {
+        return;
+    };
+    let most = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_APART) / 2)
+        .unwrap_or(usize::MAX)
+        .max(1);
+    for (name, provider) in &mut config.providers {
+        if provider.concurrency > most {
+            tracing::warn!(
+                provider = name,
+                descriptors,
+                wanted = provider.concurrency,
+                concurrency = most,
+                "the descriptor limit allows fewer requests at once: raise it (LimitNOFILE, ulimit -n)"
+            );
+            provider.concurrency = most;
+        }
+    }
+}
+
+fn seat(
+    number: usize,
+    connections: Arc<AtomicUsize>,
+    desk: Desk,
+    guest: watch::Receiver<Phase>,
+    telemetry: Arc<Telemetry>,
+) -> anyhow::Result<Seat> {
+    let (hand_over, arrivals) = mpsc::channel(HANDOVER);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let open = Arc::clone(&connections);
+    let thread = thread::Builder::new()
+        .name(format!("runtime-{number}"))
+        .spawn(move || runtime.block_on(run(number, desk, open, arrivals, guest, telemetry)))?;
+    Ok(Seat {
+        connections,
+        hand_over,
+        thread,
+    })
+}
+
+/// Gives each connection to the runtime that has the fewest. Never ends.
+async fn accept(listener: &TcpListener, seats: &[Seat]) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // A client that left before it was let in is its own affair; a lack of descriptors passes.
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    tracing::warn!(%error, "can't accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                continue;
+            }
+        };
+        let Ok(stream) = stream.into_std() else {
+            continue;
+        };
+        let Some(seat) = seats
+            .iter()
+            .min_by_key(|seat| seat.connections.load(Ordering::Relaxed))
+        else {
+            continue;
+        };
+        seat.connections.fetch_add(1, Ordering::Relaxed);
+        if seat.hand_over.send(stream).await.is_err() {
+            seat.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One runtime: its connections, until the acceptor is gone and the last of them has ended.
+async fn run(
+    number: usize,
+    desk: Desk,
+    open: Arc<AtomicUsize>,
+    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
+    guest: watch::Receiver<Phase>,
+    telemetry: Arc<Telemetry>,
+) {
+    let (clock, header_timeout) = (desk.clock.clone(), desk.server.header_timeout);
+    let router = routes::router(Arc::new(desk));
+    let mut connections = JoinSet::new();
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    loop {
+        tokio::select! {
+            arrival = arrivals.recv() => {
+                let Some(stream) = arrival else { break };
+                let seated = Seated(Arc::clone(&open));
+                let Ok(stream) = TcpStream::from_std(stream) else { continue };
+                let door = Door { router: router.clone(), clock: clock.clone() };
+                connections.spawn(connection(stream, door, header_timeout, guest.clone(), seated));
+            }
+            Some(_) = connections.join_next() => {}
+            _ = heartbeat.tick() => telemetry.beat(number),
+        }
+    }
+    loop {
+        tokio::select! {
+            ended = connections.join_next() => if ended.is_none() { break },
+            _ = heartbeat.tick() => telemetry.beat(number),
+        }
+    }
+}
+
+/// One client's connection, to its end, or to the end of the drain.
+async fn connection(
+    stream: TcpStream,
+    door: Door,
+    header_timeout: Duration,
+    mut guest: watch::Receiver<Phase>,
+    _seated: Seated,
+) {
+    let _ = stream.set_nodelay(true);
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout);
+    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), door));
+    loop {
+        tokio::select! {
+            // How a connection ends is told by its requests' records.
+            _ = served.as_mut() => return,
+            changed = guest.changed() => match (changed, *guest.borrow_and_update()) {
+                (Ok(()), Phase::Serve) => {}
+                (Ok(()), Phase::Drain) => served.as_mut().graceful_shutdown(),
+                (Ok(()), Phase::Cut) | (Err(_), _) => return,
+            },
+        }
+    }
+}
+
+/// Stamps a request as soon as its head is read, then routes it.
+struct Door {
+    router: Router,
+    clock: Clock,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Door {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = axum::routing::future::RouteFuture<Infallible>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(Began(self.clock.stamp()));
+        self.router.clone().call(request.map(Body::new))
+    }
+}

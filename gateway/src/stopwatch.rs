@@ -1,0 +1,242 @@
+//! Which stage a request is in, and how long it was in each.
+
+use std::sync::Arc;
+
+use bifrost_shared::record::{Outcome, Record, flags};
+use bifrost_shared::stage::Stage;
+
+use crate::clock::{Clock, Stamp};
+use crate::error::Error;
+
+/// Takes what a request leaves behind.
+pub trait Sink: Send + Sync {
+    /// A request's head was read.
+    fn began(&self);
+    /// A request ended. Called exactly once for each that began.
+    fn ended(&self, record: Record);
+}
+
+/// Owned by whoever has the request. Dropping it publishes the record, so every request leaves exactly one, however it
+/// ends.
+///
+/// The outcome starts as *cancelled*: only code that knows better changes it. A client that hangs up in the queue needs
+/// no code at all.
+pub struct Stopwatch {
+    /// What is known so far. Times are filled in by [`enter`](Self::enter) and the drop.
+    pub record: Record,
+    stage: Stage,
+    began: Stamp,
+    entered: Stamp,
+    clock: Clock,
+    sink: Arc<dyn Sink>,
+}
+
+impl Stopwatch {
+    /// A stopwatch for a request whose head was read at `began`, in its first stage.
+    #[must_use]
+    pub fn new(clock: Clock, began: Stamp, id: u64, sink: Arc<dyn Sink>) -> Self {
+        sink.began();
+        let record = Record {
+            id,
+            ..Record::default()
+        };
+        Self {
+            record,
+            stage: Stage::RequestParsing,
+            began,
+            entered: began,
+            clock,
+            sink,
+        }
+    }
+
+    /// Closes the stage the request was in and opens `stage`. A stage entered twice, as on a retry, adds up. Gives back
+    /// how long it was in the stage that is closed now, nanoseconds.
+    pub fn enter(&mut self, stage: Stage) -> u64 {
+        let now = self.clock.stamp();
+        let spent = self.clock.between(self.entered, now);
+        self.record.stages[self.stage.index()] += spent;
+        self.stage = stage;
+        self.entered = now;
+        spent
+    }
+
+    /// The stage it is in.
+    #[must_use]
+    pub const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The first byte of an answer's body is there. Later calls change nothing.
+    pub fn first_byte(&mut self) {
+        if self.record.first_byte == 0 {
+            self.record.first_byte = self.clock.between(self.began, self.clock.stamp()).max(1);
+        }
+    }
+
+    /// The client has its whole answer.
+    pub fn completed(&mut self) {
+        self.record.outcome = Outcome::Completed;
+    }
+
+    /// The request ends with `error`.
+    pub fn failed(&mut self, error: &Error) {
+        self.record.outcome = error.outcome();
+        self.record.status = error.facts().status.as_u16();
+    }
+
+    /// The answer broke off after it had begun.
+    pub fn truncated(&mut self) {
+        self.record.outcome = Outcome::Truncated;
+    }
+
+    /// The client asked for a stream.
+    pub fn streams(&mut self) {
+        self.record.flags |= flags::STREAM;
+    }
+}
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        self.enter(self.stage);
+        // A stamp of its own, so that what no stage counts can be seen.
+        self.record.total = self.clock.between(self.began, self.clock.stamp());
+        self.record.ended_in = self.stage;
+        self.sink.ended(self.record);
+    }
+}
+
+/// Keeps records, for tests.
+#[derive(Debug, Default)]
+pub struct Kept(std::sync::Mutex<Vec<Record>>);
+
+impl Kept {
+    /// Those kept so far.
+    ///
+    /// # Panics
+    ///
+    /// If a thread panicked while it kept one.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.0
+            .lock()
+            .expect("nobody panics while keeping a record")
+            .clone()
+    }
+}
+
+impl Sink for Kept {
+    fn began(&self) {}
+
+    fn ended(&self, record: Record) {
+        self.0
+            .lock()
+            .expect("nobody panics while keeping a record")
+            .push(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    struct Bench {
+        time: Arc<AtomicU64>,
+        kept: Arc<Kept>,
+        watch: Option<Stopwatch>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let time = Arc::new(AtomicU64::new(1_000));
+            let clock = Clock::set_by(Arc::clone(&time));
+            let kept = Arc::new(Kept::default());
+            let watch = Stopwatch::new(clock.clone(), clock.stamp(), 7, kept.clone());
+            Self {
+                time,
+                kept,
+                watch: Some(watch),
+            }
+        }
+
+        fn pass(&self, nanoseconds: u64) {
+            self.time.fetch_add(nanoseconds, Ordering::Relaxed);
+        }
+
+        fn watch(&mut self) -> &mut Stopwatch {
+            self.watch.as_mut().unwrap()
+        }
+
+        fn end(&mut self) -> Record {
+            self.watch = None;
+            let records = self.kept.records();
+            assert_eq!(records.len(), 1, "exactly one record a request");
+            records[0]
+        }
+    }
+
+    #[test]
+    fn every_moment_belongs_to_the_stage_it_was_spent_in() {
+        let mut bench = Bench::new();
+        bench.pass(5);
+        bench.watch().enter(Stage::QueueWait);
+        bench.pass(70);
+        bench.watch().enter(Stage::HttpRequest);
+        bench.pass(900);
+        bench.watch().completed();
+        let record = bench.end();
+        assert_eq!(record.stage(Stage::RequestParsing), 5);
+        assert_eq!(record.stage(Stage::QueueWait), 70);
+        assert_eq!(record.stage(Stage::HttpRequest), 900);
+        assert_eq!((record.total, record.unattributed()), (975, 0));
+        assert_eq!(record.outcome, Outcome::Completed);
+    }
+
+    #[test]
+    fn a_stage_entered_twice_adds_up() {
+        let mut bench = Bench::new();
+        for time in [10, 20] {
+            bench.watch().enter(Stage::HttpRequest);
+            bench.pass(time);
+            bench.watch().enter(Stage::BackOff);
+            bench.pass(1);
+        }
+        let record = bench.end();
+        assert_eq!(
+            (
+                record.stage(Stage::HttpRequest),
+                record.stage(Stage::BackOff)
+            ),
+            (30, 2)
+        );
+        assert_eq!(record.added(), 0);
+    }
+
+    #[test]
+    fn a_request_dropped_without_a_word_was_cancelled_where_it_stood() {
+        let mut bench = Bench::new();
+        bench.watch().enter(Stage::QueueWait);
+        bench.pass(40_000_000);
+        let record = bench.end();
+        assert_eq!(
+            (record.outcome, record.ended_in),
+            (Outcome::Cancelled, Stage::QueueWait)
+        );
+        assert_eq!(record.stage(Stage::QueueWait), 40_000_000);
+    }
+
+    #[test]
+    fn the_outcome_names_who_was_to_blame() {
+        let check = |error: Error, outcome, status| {
+            let mut bench = Bench::new();
+            bench.watch().failed(&error);
+            let record = bench.end();
+            assert_eq!((record.outcome, record.status), (outcome, status));
+        };
+        check(Error::UnknownModel("m".to_owned()), Outcome::Rejected, 404);
+        check(Error::Draining, Outcome::Refused, 503);
+        check(Error::Broken(None), Outcome::Failed, 502);
+    }
+}

@@ -1,0 +1,581 @@
+//! From the end of a request to the shared segment: exact counters, a lane of records for each thread, and the exporter,
+//! a plain thread that is the segment's only writer.
+//!
+//! A request costs the hot path one push into memory of its own thread. A lane that is full, because the exporter did
+//! not run for a second or more, drops the newest record and counts the loss; the counters stay exact.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bifrost_shared::layout::{self, Counter, Gauge, NameKind, State};
+use bifrost_shared::record::{Outcome, Record};
+use bifrost_shared::segment::{self, Segment};
+use bifrost_shared::snapshot::{Header, Name};
+use bifrost_shared::thresholds::Thresholds;
+use bifrost_shared::writer::Writer;
+use ringbuf::HeapRb;
+use ringbuf::traits::{Consumer as _, Observer as _, Producer as _, Split as _};
+
+use crate::clock::Clock;
+use crate::config;
+use crate::machine::{self, Machine};
+use crate::stopwatch::Sink;
+
+/// Records that a lane holds: 1.6 s of an exporter that doesn't run, at 2,500 requests a second and thread.
+const LANE_RECORDS: usize = 4_096;
+/// How often the exporter comes by.
+const EXPORT_EVERY: Duration = Duration::from_millis(20);
+/// Records moved at a time, so that readers of the histograms are kept out for some microseconds only.
+const BATCH_RECORDS: usize = 256;
+/// An exporter that comes this much too late was short of processor time, and says so in the row.
+const LATE: Duration = Duration::from_millis(100);
+/// Lanes that may wait to be taken over by the exporter.
+const NEW_LANES_MAX: usize = 64;
+
+/// Counters and lanes: the half that requests see.
+pub struct Telemetry {
+    counters: [AtomicU64; Counter::COUNT],
+    /// When each runtime last ran a task of ours, on the system's monotonic clock.
+    heartbeats: Box<[AtomicU64]>,
+    /// Records that each lane lost, in the order in which the lanes were made.
+    lost: Mutex<Vec<Arc<AtomicU64>>>,
+    exporter: SyncSender<Message>,
+    /// Tells this instance from others that the same thread may have served.
+    identity: u64,
+}
+
+enum Message {
+    Lane(Lane),
+    State(State),
+    /// Everything is in; what is left of the lanes is written, then the segment is taken away.
+    Stop,
+}
+
+type Producer = ringbuf::HeapProd<Record>;
+type Lane = ringbuf::HeapCons<Record>;
+
+struct OwnLane {
+    identity: u64,
+    producer: Producer,
+    lost: Arc<AtomicU64>,
+}
+
+thread_local! {
+    /// This thread's end of its lane. A task may change threads between awaits, so it is looked up only within
+    /// [`Telemetry::ended`], which awaits nothing.
+    static LANE: RefCell<Option<OwnLane>> = const { RefCell::new(None) };
+}
+
+/// Reads gauges that somebody else keeps.
+pub type Gauges = Box<dyn Fn(&mut [u64; Gauge::COUNT]) + Send>;
+
+/// What the segment says of its gateway, beside what the machine tells.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// `client.buffer_size`.
+    pub buffer_size: usize,
+    /// `client.initial_pool_size`.
+    pub pool_size: usize,
+    /// Runtimes that serve requests.
+    pub workers: usize,
+    /// Providers and their keys, by configured name.
+    pub providers: Vec<(String, Vec<String>)>,
+}
+
+/// The exporter thread. Dropping it stops the thread, after what is left was written.
+pub struct Exporter {
+    telemetry: Arc<Telemetry>,
+    path: Option<PathBuf>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Telemetry {
+    /// Makes the segment and starts the exporter. A segment that can't be made is a warning, never a reason not to
+    /// serve.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread.
+    pub fn start(
+        settings: &config::Telemetry,
+        description: &Description,
+        clock: &Clock,
+        gauges: Gauges,
+    ) -> io::Result<(Arc<Self>, Exporter)> {
+        static INSTANCES: AtomicU64 = AtomicU64::new(1);
+        let mut machine = Machine::new();
+        let head = head(
+            settings.thresholds,
+            settings.instance.as_deref(),
+            description,
+            clock,
+            &mut machine,
+        );
+        let names = names(description);
+        let writer = make_segment(settings, |segment| Writer::new(segment, &head, &names));
+        let path = writer.segment().path().map(Path::to_owned);
+        let (exporter, messages) = mpsc::sync_channel(NEW_LANES_MAX);
+        let telemetry = Arc::new(Self {
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            heartbeats: (0..description.workers)
+                .map(|_| AtomicU64::new(segment::monotonic_ns()))
+                .collect(),
+            lost: Mutex::new(vec![]),
+            exporter,
+            identity: INSTANCES.fetch_add(1, Ordering::Relaxed),
+        });
+        let export = Export {
+            telemetry: Arc::clone(&telemetry),
+            writer,
+            machine,
+            gauges,
+            lanes: vec![],
+            values: [0; Gauge::COUNT],
+            batch: vec![Record::default(); BATCH_RECORDS].into_boxed_slice(),
+        };
+        let thread = thread::Builder::new()
+            .name("exporter".to_owned())
+            .spawn(move || export.run(&messages))?;
+        Ok((
+            Arc::clone(&telemetry),
+            Exporter {
+                telemetry,
+                path,
+                thread: Some(thread),
+            },
+        ))
+    }
+
+    /// Adds to a counter.
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.counters[counter.index()].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// A counter's value.
+    #[must_use]
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.counters[counter.index()].load(Ordering::Relaxed)
+    }
+
+    /// Requests that began and have not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        // Ends are read first, so that a request which ends in between can't make the difference negative.
+        let ended: u64 = Outcome::ALL
+            .into_iter()
+            .map(|outcome| self.counted(ended_as(outcome)))
+            .sum();
+        self.counted(Counter::Started).saturating_sub(ended)
+    }
+
+    /// Stamps the heartbeat of a runtime.
+    pub fn beat(&self, worker: usize) {
+        if let Some(heartbeat) = self.heartbeats.get(worker) {
+            heartbeat.store(segment::monotonic_ns(), Ordering::Relaxed);
+        }
+    }
+
+    /// Tells readers what the gateway is doing.
+    pub fn set_state(&self, state: State) {
+        // The exporter may have gone in a shutdown: nobody is left to be told.
+        let _ = self.exporter.send(Message::State(state));
+    }
+
+    fn values(&self) -> [u64; Counter::COUNT] {
+        let mut values =
+            std::array::from_fn(|counter| self.counters[counter].load(Ordering::Relaxed));
+        values[Counter::Lost.index()] = self.losses().iter().sum();
+        values
+    }
+
+    fn losses(&self) -> Vec<u64> {
+        let lost = self
+            .lost
+            .lock()
+            .expect("nobody panics with the list in hand");
+        lost.iter()
+            .map(|lane| lane.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    fn new_lane(&self) -> OwnLane {
+        let (producer, consumer) = HeapRb::new(LANE_RECORDS).split();
+        let lost = Arc::new(AtomicU64::new(0));
+        self.lost
+            .lock()
+            .expect("nobody panics with the list in hand")
+            .push(Arc::clone(&lost));
+        // A full channel would mean dozens of new threads at once; their records then count as lost.
+        let _ = self.exporter.try_send(Message::Lane(consumer));
+        OwnLane {
+            identity: self.identity,
+            producer,
+            lost,
+        }
+    }
+}
+
+impl Sink for Telemetry {
+    fn began(&self) {
+        self.count(Counter::Started, 1);
+    }
+
+    fn ended(&self, mut record: Record) {
+        self.count(Counter::RequestBytes, record.request_bytes.into());
+        self.count(Counter::ResponseBytes, record.response_bytes.into());
+        record.in_flight = u32::try_from(self.in_flight()).unwrap_or(u32::MAX);
+        record.ended_at = wall_ns();
+        self.count(ended_as(record.outcome), 1);
+        LANE.with_borrow_mut(|lane| {
+            let lane = match lane {
+                Some(lane) if lane.identity == self.identity => lane,
+                other => other.insert(self.new_lane()),
+            };
+            if lane.producer.try_push(record).is_err() {
+                lane.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+impl Exporter {
+    /// Where the segment is, if there is one that others can see.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.telemetry.exporter.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The exporter thread's own.
+struct Export {
+    telemetry: Arc<Telemetry>,
+    writer: Writer,
+    machine: Machine,
+    gauges: Gauges,
+    lanes: Vec<Lane>,
+    values: [u64; Gauge::COUNT],
+    batch: Box<[Record]>,
+}
+
+impl Export {
+    fn run(mut self, messages: &Receiver<Message>) {
+        let mut second = Instant::now();
+        let mut due = second + EXPORT_EVERY;
+        self.machine.look(0, &mut self.values);
+        loop {
+            match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(Message::Lane(lane)) => self.lanes.push(lane),
+                Ok(Message::State(state)) => self.writer.segment().set_state(state),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = Instant::now();
+                    self.export();
+                    let length = now.duration_since(second);
+                    if length >= Duration::from_secs(1) {
+                        self.close_second(length);
+                        second = now;
+                    }
+                    due = now + EXPORT_EVERY;
+                }
+            }
+        }
+        self.export();
+        self.writer.segment().remove();
+    }
+
+    fn export(&mut self) {
+        let mut moved = 0;
+        for lane in &mut self.lanes {
+            // What was there when we came is the bound: a lane that fills as fast as it drains must not hold us.
+            let mut left = lane.occupied_len();
+            while left > 0 {
+                let count = lane.pop_slice(&mut self.batch);
+                self.writer.absorb(&self.batch[..count]);
+                moved += count as u64;
+                left = left.saturating_sub(count.max(1));
+            }
+        }
+        self.lanes
+            .retain(|lane| lane.write_is_held() || !lane.is_empty());
+        self.telemetry.count(Counter::Records, moved);
+        (self.gauges)(&mut self.values);
+        self.values[Gauge::InFlight.index()] = self.telemetry.in_flight();
+        self.writer.beat(
+            self.telemetry
+                .heartbeats
+                .iter()
+                .map(|beat| beat.load(Ordering::Relaxed)),
+        );
+        self.writer.show(
+            &self.telemetry.values(),
+            &self.values,
+            &self.telemetry.losses(),
+        );
+    }
+
+    fn close_second(&mut self, length: Duration) {
+        let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        self.machine.look(millis, &mut self.values);
+        let late = length >= Duration::from_secs(1) + LATE;
+        self.writer.close_second(
+            wall_ns(),
+            nanos,
+            late,
+            &self.telemetry.values(),
+            &self.values,
+        );
+    }
+}
+
+/// The counter that an outcome adds to.
+const fn ended_as(outcome: Outcome) -> Counter {
+    match outcome {
+        Outcome::Cancelled => Counter::Cancelled,
+        Outcome::Completed => Counter::Completed,
+        Outcome::Rejected => Counter::Rejected,
+        Outcome::Refused => Counter::Refused,
+        Outcome::Failed => Counter::Failed,
+        Outcome::Truncated => Counter::Truncated,
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+fn wall_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        })
+}
+
+/// A segment where the settings, or the usual places, allow one; else figures on the heap, and one warning.
+fn make_segment(settings: &config::Telemetry, fill: impl Fn(Segment) -> Writer) -> Writer {
+    let bytes = layout::segment_bytes();
+    if settings.enabled {
+        let mut complaints = vec![];
+        for path in candidates(settings.segment.as_deref()) {
+            match publish(&path, bytes, &fill) {
+                Ok(writer) => {
+                    if !path
+                        .parent()
+                        .is_some_and(|at| segment::is_in_memory(at).unwrap_or(true))
+                    {
+                        tracing::warn!(path = %path.display(), "the segment is on a disk: a write may wait for it; use a tmpfs");
+                    }
+                    return writer;
+                }
+                Err(error) => complaints.push(format!("{}: {error}", path.display())),
+            }
+        }
+        tracing::warn!(
+            tried = complaints.join("; "),
+            "no place for the telemetry segment: serving without, no monitor can attach"
+        );
+    }
+    let writer = fill(Segment::on_heap(bytes));
+    writer.publish().expect("nothing is named on the heap");
+    writer
+}
+
+fn publish(path: &Path, bytes: usize, fill: &impl Fn(Segment) -> Writer) -> io::Result<Writer> {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    if !segment::names_a_file(path) || !directory.exists() {
+        segment::own_directory(directory)?;
+    }
+    let writer = fill(Segment::create(path, bytes)?);
+    writer.publish()?;
+    Ok(writer)
+}
+
+/// The files to try, best first. What dead gateways left in our own directories is tidied away on the way.
+fn candidates(told: Option<&Path>) -> Vec<PathBuf> {
+    let directories = match told {
+        Some(file) if segment::names_a_file(file) => return vec![file.to_owned()],
+        Some(directory) => vec![directory.to_owned()],
+        None => segment::default_directories(),
+    };
+    let name = format!("gateway-{}.seg", std::process::id());
+    directories
+        .into_iter()
+        .map(|directory| {
+            segment::tidy(&directory);
+            directory.join(&name)
+        })
+        .collect()
+}
+
+fn head(
+    thresholds: Thresholds,
+    instance: Option<&str>,
+    description: &Description,
+    clock: &Clock,
+    machine: &mut Machine,
+) -> Header {
+    let memory = machine.memory();
+    Header {
+        version: (layout::VERSION_MAJOR, layout::VERSION_MINOR),
+        pid: std::process::id().into(),
+        start_ticks: machine::start_ticks(),
+        boot_id: segment::boot_id(),
+        started_at: wall_ns(),
+        clock: clock.kind(),
+        stamp_cost_ps: clock.cost_ps(),
+        vcpus: machine.vcpus(),
+        memory_total: memory.total,
+        memory_limit: memory.limit,
+        buffer_size: description.buffer_size as u64,
+        pool_size: description.pool_size as u64,
+        workers: description.workers as u64,
+        thresholds,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+        instance: instance.unwrap_or_default().to_owned(),
+    }
+}
+
+fn names(description: &Description) -> Vec<Name> {
+    let name = |kind: NameKind, index: usize, key: &str, label: String| Name {
+        kind: kind as u64,
+        index: index as u64,
+        in_overhead: false,
+        reference_ns: (None, None),
+        key: key.to_owned(),
+        label,
+    };
+    let mut names = vec![];
+    for (provider, (provider_name, keys)) in description.providers.iter().enumerate() {
+        names.push(name(
+            NameKind::Provider,
+            provider,
+            provider_name,
+            provider_name.clone(),
+        ));
+        for (key, key_name) in keys.iter().enumerate() {
+            names.push(name(
+                NameKind::Key,
+                provider << 32 | key,
+                key_name,
+                format!("{provider_name}/{key_name}"),
+            ));
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use bifrost_shared::snapshot::View;
+    use bifrost_shared::stage::{Series, Stage};
+
+    use super::*;
+
+    fn start(segment: &Path) -> (Arc<Telemetry>, Exporter) {
+        let settings = config::Telemetry {
+            enabled: true,
+            segment: Some(segment.to_owned()),
+            thresholds: Thresholds::default(),
+            instance: None,
+        };
+        let description = Description {
+            buffer_size: 15_000,
+            pool_size: 10_000,
+            workers: 1,
+            providers: vec![("openai".to_owned(), vec!["main".to_owned()])],
+        };
+        Telemetry::start(&settings, &description, &Clock::new(), Box::new(|_| {})).unwrap()
+    }
+
+    fn end(telemetry: &Telemetry, outcome: Outcome) {
+        telemetry.began();
+        let mut record = Record {
+            outcome,
+            total: 500,
+            ..Record::default()
+        };
+        record.stages[Stage::HttpRequest.index()] = 400;
+        telemetry.ended(record);
+    }
+
+    #[test]
+    fn what_threads_leave_behind_reaches_the_segment_and_the_counts_agree() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("one.seg");
+        let (telemetry, exporter) = start(&path);
+        assert_eq!(exporter.path(), Some(path.as_path()));
+        let opened = segment::Opened::open(&path).unwrap();
+        thread::scope(|scope| {
+            for outcome in [Outcome::Completed, Outcome::Cancelled] {
+                let telemetry = &telemetry;
+                scope.spawn(move || (0..1_000).for_each(|_| end(telemetry, outcome)));
+            }
+        });
+        assert_eq!(telemetry.in_flight(), 0);
+        // The exporter writes what is left before it goes.
+        drop(exporter);
+        let words = opened.words().unwrap();
+        let figures = View::of(words).unwrap().figures(words).unwrap();
+        let counter = |counter: Counter| figures.counters[counter.index()];
+        assert_eq!(
+            (counter(Counter::Completed), counter(Counter::Cancelled)),
+            (1_000, 1_000)
+        );
+        assert_eq!(
+            (counter(Counter::Records), counter(Counter::Lost)),
+            (2_000, 0)
+        );
+        assert_eq!(figures.histograms[Series::Added.index()].sum, 2_000 * 100);
+        assert!(!path.exists(), "an orderly end takes the file away");
+    }
+
+    #[test]
+    fn a_lane_that_nobody_drains_loses_records_but_no_counts() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (telemetry, exporter) = start(&scratch.path().join("one.seg"));
+        let (blocked, unblock) = (Arc::clone(&telemetry), exporter);
+        thread::spawn(move || {
+            // Two visits of the exporter may fall in between, so several lanes' worth are sent.
+            for _ in 0..LANE_RECORDS * 50 {
+                end(&blocked, Outcome::Completed);
+            }
+        })
+        .join()
+        .unwrap();
+        drop(unblock);
+        let lost: u64 = telemetry.losses().iter().sum();
+        assert_eq!(
+            telemetry.counted(Counter::Completed),
+            (LANE_RECORDS * 50) as u64
+        );
+        assert_eq!(
+            telemetry.counted(Counter::Records) + lost,
+            (LANE_RECORDS * 50) as u64
+        );
+    }
+
+    #[test]
+    fn without_a_place_for_the_segment_the_figures_are_kept_all_the_same() {
+        let (telemetry, exporter) = start(Path::new("/proc/no/such/place"));
+        assert_eq!(exporter.path(), None);
+        end(&telemetry, Outcome::Completed);
+        drop(exporter);
+        assert_eq!(telemetry.counted(Counter::Records), 1);
+    }
+}

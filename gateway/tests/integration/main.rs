@@ -1,0 +1,14 @@
+//! The gateway over real sockets: a scripted provider behind it, raw clients in front of it, records read back from its
+//! shared-memory segment.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![expect(
+    unreachable_pub,
+    reason = "one test crate, whose modules are for one another"
+)]
+
+mod client;
+mod gateway;
+mod provider;
+
+mod layering;
+mod outcomes;
