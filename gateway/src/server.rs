@@ -39,8 +39,6 @@ const BACKLOG: i32 = 4_096;
 const HANDOVER: usize = 1_024;
 /// How long the acceptor rests when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often each runtime shows that it runs tasks.
-const HEARTBEAT: Duration = Duration::from_millis(200);
 /// Descriptors that are not for requests: the segment, listeners, logs, the runtimes' own.
 const DESCRIPTORS_APART: u64 = 256;
 
@@ -315,7 +313,7 @@ async fn run(
     let (clock, header_timeout) = (desk.clock.clone(), desk.server.header_timeout);
     let router = routes::router(Arc::new(desk));
     let mut connections = JoinSet::new();
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    let probed = tokio::spawn(telemetry.be_probed(number));
     loop {
         tokio::select! {
             arrival = arrivals.recv() => {
@@ -326,15 +324,10 @@ async fn run(
                 connections.spawn(connection(stream, door, header_timeout, guest.clone(), seated));
             }
             Some(_) = connections.join_next() => {}
-            _ = heartbeat.tick() => telemetry.beat(number),
         }
     }
-    loop {
-        tokio::select! {
-            ended = connections.join_next() => if ended.is_none() { break },
-            _ = heartbeat.tick() => telemetry.beat(number),
-        }
-    }
+    while connections.join_next().await.is_some() {}
+    probed.abort();
 }
 
 /// One client's connection, to its end, or to the end of the drain.

@@ -21,6 +21,7 @@ use bifrost_shared::thresholds::Thresholds;
 use bifrost_shared::writer::Writer;
 use ringbuf::HeapRb;
 use ringbuf::traits::{Consumer as _, Observer as _, Producer as _, Split as _};
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::config;
@@ -41,8 +42,8 @@ const NEW_LANES_MAX: usize = 64;
 /// Counters and lanes: the half that requests see.
 pub struct Telemetry {
     counters: [AtomicU64; Counter::COUNT],
-    /// When each runtime last ran a task of ours, on the system's monotonic clock.
-    heartbeats: Box<[AtomicU64]>,
+    /// One for each runtime.
+    probes: Box<[Probe]>,
     /// Records that each lane lost, in the order in which the lanes were made.
     lost: Mutex<Vec<Arc<AtomicU64>>>,
     exporter: SyncSender<Message>,
@@ -70,6 +71,57 @@ thread_local! {
     /// This thread's end of its lane. A task may change threads between awaits, so it is looked up only within
     /// [`Telemetry::ended`], which awaits nothing.
     static LANE: RefCell<Option<OwnLane>> = const { RefCell::new(None) };
+}
+
+/// Finds out how long a runtime makes a task wait: the exporter stamps and wakes a task there, which tells how late it
+/// ran. A timer of the runtime's own would show its own step of a millisecond instead.
+#[derive(Debug, Default)]
+struct Probe {
+    wake: Notify,
+    /// When the task was woken, on the system's monotonic clock; zero while nobody waits for it.
+    sent_at: AtomicU64,
+    /// When the task last ran.
+    ran_at: AtomicU64,
+    /// The delays of this second.
+    delays: AtomicU64,
+    runs: AtomicU64,
+}
+
+impl Probe {
+    fn send(&self) {
+        // One at a time: a runtime that is stuck is measured from the first call.
+        if self.sent_at.load(Ordering::Relaxed) == 0 {
+            self.sent_at
+                .store(segment::monotonic_ns(), Ordering::Relaxed);
+            self.wake.notify_one();
+        }
+    }
+
+    fn ran(&self) {
+        let now = segment::monotonic_ns();
+        let sent_at = self.sent_at.swap(0, Ordering::Relaxed);
+        if sent_at > 0 {
+            self.delays
+                .fetch_add(now.saturating_sub(sent_at), Ordering::Relaxed);
+            self.runs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.ran_at.store(now, Ordering::Relaxed);
+    }
+
+    /// The mean delay since the last call. A runtime that did not run at all has been late for as long as it was
+    /// called.
+    fn mean(&self) -> u64 {
+        let (delays, runs) = (
+            self.delays.swap(0, Ordering::Relaxed),
+            self.runs.swap(0, Ordering::Relaxed),
+        );
+        delays
+            .checked_div(runs)
+            .unwrap_or_else(|| match self.sent_at.load(Ordering::Relaxed) {
+                0 => 0,
+                sent_at => segment::monotonic_ns().saturating_sub(sent_at),
+            })
+    }
 }
 
 /// Reads gauges that somebody else keeps.
@@ -123,9 +175,7 @@ impl Telemetry {
         let (exporter, messages) = mpsc::sync_channel(NEW_LANES_MAX);
         let telemetry = Arc::new(Self {
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
-            heartbeats: (0..description.workers)
-                .map(|_| AtomicU64::new(segment::monotonic_ns()))
-                .collect(),
+            probes: (0..description.workers).map(|_| Probe::default()).collect(),
             lost: Mutex::new(vec![]),
             exporter,
             identity: INSTANCES.fetch_add(1, Ordering::Relaxed),
@@ -174,10 +224,14 @@ impl Telemetry {
         self.counted(Counter::Started).saturating_sub(ended)
     }
 
-    /// Stamps the heartbeat of a runtime.
-    pub fn beat(&self, worker: usize) {
-        if let Some(heartbeat) = self.heartbeats.get(worker) {
-            heartbeat.store(segment::monotonic_ns(), Ordering::Relaxed);
+    /// The task that each runtime lends to its probe. It ends with the runtime.
+    pub async fn be_probed(self: Arc<Self>, worker: usize) {
+        let Some(probe) = self.probes.get(worker) else {
+            return;
+        };
+        loop {
+            probe.ran();
+            probe.wake.notified().await;
         }
     }
 
@@ -315,11 +369,12 @@ impl Export {
         self.telemetry.count(Counter::Records, moved);
         (self.gauges)(&mut self.values);
         self.values[Gauge::InFlight.index()] = self.telemetry.in_flight();
+        let probes = &self.telemetry.probes;
+        probes.iter().for_each(Probe::send);
         self.writer.beat(
-            self.telemetry
-                .heartbeats
+            probes
                 .iter()
-                .map(|beat| beat.load(Ordering::Relaxed)),
+                .map(|probe| probe.ran_at.load(Ordering::Relaxed)),
         );
         self.writer.show(
             &self.telemetry.values(),
@@ -332,6 +387,8 @@ impl Export {
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         self.machine.look(millis, &mut self.values);
+        let slowest = self.telemetry.probes.iter().map(Probe::mean).max();
+        self.values[Gauge::SchedulerDelay.index()] = slowest.unwrap_or(0);
         let late = length >= Duration::from_secs(1) + LATE;
         self.writer.close_second(
             wall_ns(),

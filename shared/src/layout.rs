@@ -347,7 +347,7 @@ numbered! {
         HostCpu = "host_cpu_permille", "Host CPU";
         /// Bytes of bodies that are held.
         HeldBytes = "held_bytes", "Held bytes";
-        /// The longest that a runtime made a task wait in the last second, ns.
+        /// How long the slowest runtime made a task wait in the last second, on average, ns.
         SchedulerDelay = "scheduler_delay", "Scheduler delay";
     }
 }

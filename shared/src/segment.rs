@@ -360,19 +360,29 @@ fn take_lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The directories that a gateway tries for its segment, and a monitor searches, best first: systemd's runtime
-/// directory, then shared memory, then the login's runtime directory. All are tmpfs on usual systems.
+/// The directories that a gateway tries for its segment, best first: systemd's runtime directory, then shared memory,
+/// then the login's runtime directory. All are tmpfs on usual systems.
 #[must_use]
 pub fn default_directories() -> Vec<PathBuf> {
     let mut directories = vec![];
     if let Some(runtime) = std::env::var_os("RUNTIME_DIRECTORY") {
         directories.extend(std::env::split_paths(&runtime).take(1));
-    } else {
-        directories.push("/run/bifrost".into());
     }
     directories.push(format!("/dev/shm/bifrost-{}", rustix::process::geteuid().as_raw()).into());
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR") {
         directories.push(PathBuf::from(runtime).join("bifrost"));
+    }
+    directories
+}
+
+/// The directories that a monitor searches: those of a gateway that it could have started itself, and the one of a
+/// service.
+#[must_use]
+pub fn search_directories() -> Vec<PathBuf> {
+    let service = PathBuf::from("/run/bifrost");
+    let mut directories = default_directories();
+    if !directories.contains(&service) {
+        directories.push(service);
     }
     directories
 }
