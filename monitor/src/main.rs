@@ -62,7 +62,8 @@ fn main() -> ExitCode {
         // Whoever read our output has had enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bifrost-monitor: {error:#}");
+            // Standard error may be a terminal that is gone, which is no reason to panic.
+            let _ = writeln!(io::stderr(), "bifrost-monitor: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -97,33 +98,41 @@ fn on_screen(
             screen.draw(model, settings.look)?;
             panic_if_tested();
         } else if event::poll(left.min(PATIENCE))? {
-            let Some(is_changed) = react(&event::read()?, model) else {
-                break;
-            };
-            if is_changed {
-                screen.draw(model, settings.look)?;
+            match react(&event::read()?, model) {
+                Reaction::Draw => screen.draw(model, settings.look)?,
+                Reaction::Nothing => {}
+                Reaction::End => break,
             }
         }
     }
     Ok(())
 }
 
-/// Whether `event` asks for another picture; none when it asks for the end.
-fn react(event: &Event, model: &mut Model) -> Option<bool> {
+/// What follows from an event.
+enum Reaction {
+    /// Another picture.
+    Draw,
+    /// Nothing.
+    Nothing,
+    /// The end.
+    End,
+}
+
+fn react(event: &Event, model: &mut Model) -> Reaction {
     let action = match event {
-        Event::Resize(..) => return Some(true),
+        Event::Resize(..) => return Reaction::Draw,
         Event::Key(key) => input::action(*key),
         _ => None,
     };
     match action {
-        Some(Action::Quit) => return None,
+        Some(Action::Quit) => return Reaction::End,
         Some(Action::ToggleHelp) => model.shows_help = !model.shows_help,
         Some(Action::Back) => model.shows_help = false,
         Some(Action::TogglePause) => model.toggle_pause(),
         Some(Action::NextWindow) => model.window = model.window.next(),
-        None => return Some(false),
+        None => return Reaction::Nothing,
     }
-    Some(true)
+    Reaction::Draw
 }
 
 fn in_lines(

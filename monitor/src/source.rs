@@ -37,7 +37,7 @@ impl Target {
         match named {
             Some(path) if names_a_file(&path) || path.is_file() => Self::File(path),
             Some(path) => Self::Directories(vec![path]),
-            None => Self::Directories(segment::default_directories()),
+            None => Self::Directories(segment::search_directories()),
         }
     }
 

@@ -1,0 +1,230 @@
+//! The monitor as its user meets it: the real program, in a terminal, on a real segment.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test may unwrap, and so may its helpers"
+)]
+
+mod gateway;
+mod terminal;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use gateway::Gateway;
+use terminal::Terminal;
+
+const USUAL: (u16, u16) = (80, 24);
+
+fn scratch() -> (TempDir, PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("gateway-4711.seg");
+    (scratch, path)
+}
+
+/// A monitor that shows a living gateway's figures.
+fn watching(variables: &[(&str, &str)]) -> (TempDir, Gateway, Terminal) {
+    let (scratch, path) = scratch();
+    let mut gateway = Gateway::start(&path, 4_711);
+    let terminal = Terminal::start(&path, USUAL, variables);
+    terminal.shows(&["LIVE", "47.13 µs", "STAY on t3.medium"], || {
+        gateway.beat();
+    });
+    (scratch, gateway, terminal)
+}
+
+#[test]
+fn figures_stand_on_an_ordinary_terminal() {
+    let (_scratch, _gateway, mut terminal) = watching(&[]);
+    let text = terminal.text();
+    for expected in [
+        "pid 4711",
+        "Queue wait",
+        "2,950/s",
+        "for 1m59s",
+        "* Key selection            16 ns",
+        "Unattributed",
+        "q quit",
+    ] {
+        assert!(text.contains(expected), "{expected} in:\n{text}");
+    }
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn keys_open_the_help_pause_and_change_the_window() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    terminal.press("w");
+    terminal.shows(&["last ~300 s"], || gateway.beat());
+    terminal.press("?");
+    terminal.shows(&["open or close this help"], || gateway.beat());
+    terminal.press("\u{1b}");
+    terminal.shows(&["* Request setup"], || gateway.beat());
+    terminal.press("p");
+    terminal.shows(&["PAUSED"], || gateway.beat());
+    // Several keys at once are all heard.
+    terminal.press(" w");
+    terminal.shows(&["10 s  "], || gateway.beat());
+    assert!(!terminal.text().contains("PAUSED"));
+    terminal.press("\u{3}");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn signals_end_it_and_leave_the_terminal_as_it_was() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let (_scratch, _gateway, terminal) = watching(&[]);
+        terminal.signal(signal);
+        assert!(terminal.ends().success(), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_panic_leaves_the_terminal_as_it_was() {
+    let (_scratch, path) = scratch();
+    let _gateway = Gateway::start(&path, 4_711);
+    let terminal = Terminal::start(&path, USUAL, &[("BIFROST_MONITOR_TEST_PANIC", "1")]);
+    terminal.shows(&["asks for a panic"], || {});
+    assert_eq!(terminal.ends().exit_code(), 101);
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let (_scratch, _gateway, terminal) = watching(&[]);
+    terminal.unplug();
+}
+
+#[test]
+fn every_size_is_drawn_and_keys_work_in_the_smallest() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for (size, expected) in [
+        ((160, 48), ["First byte", "xlarge"]),
+        ((60, 12), ["Trigger", "Overhead (sum"]),
+        ((30, 4), ["STAY on t3.medium", "needs 60x12, has 30x4"]),
+    ] {
+        terminal.resize(size);
+        terminal.shows(&expected, || gateway.beat());
+    }
+    for size in [(1, 1), (300, 100), (2, 50)] {
+        terminal.resize(size);
+    }
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn death_shows_within_a_second_and_the_next_gateway_is_followed() {
+    let (scratch, gateway, mut terminal) = watching(&[]);
+    drop(gateway);
+    let taken = terminal.shows(&["DEAD", "UNKNOWN: the gateway died", "47.13 µs"], || {});
+    assert!(taken < Duration::from_secs(1), "{taken:?}");
+
+    let path = scratch.path().join("gateway-4711.seg");
+    let mut next = Gateway::start(&path, 4_712);
+    terminal.shows(&["LIVE", "pid 4712", "STAY"], || next.beat());
+    next.stop();
+    terminal.shows(&["STOPPED", "in good order"], || {});
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn a_silent_gateway_has_stalled_until_it_speaks() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    terminal.shows(&["STALLED", "UNKNOWN: the gateway has been silent"], || {});
+    terminal.shows(&["LIVE"], || gateway.beat());
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn in_a_directory_the_newest_living_gateway_is_followed() {
+    let (scratch, path) = scratch();
+    let mut terminal = Terminal::start(scratch.path(), USUAL, &[]);
+    terminal.shows(&["NO GATEWAY", "--segment PATH"], || {});
+    let mut old = Gateway::start(&path, 4_711);
+    terminal.shows(&["pid 4711", "LIVE"], || old.beat());
+    let mut new = Gateway::start(&scratch.path().join("gateway-4712.seg"), 4_712);
+    terminal.shows(&["pid 4712", "LIVE"], || new.beat());
+    drop(new);
+    terminal.shows(&["pid 4711", "LIVE"], || old.beat());
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+fn output(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bifrost-monitor"))
+        .args(arguments)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn one_json_object_tells_a_late_comer_everything() {
+    let (_scratch, path) = scratch();
+    let _gateway = Gateway::start(&path, 4_711);
+    let told = output(&["--json", "--segment", path.to_str().unwrap()]);
+    assert!(told.status.success());
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    for (pointer, expected) in [
+        ("/state", Value::from("live")),
+        ("/pid", 4_711.into()),
+        ("/verdict/state", "stay".into()),
+        ("/counters/completed", 354_000.into()),
+        ("/stages/queue_wait/since_start/count", 12_000.into()),
+        ("/stages/queue_wait/window/count", 6_000.into()),
+        ("/stages/queue_wait/window/mean_ns", 47_130.into()),
+        ("/samples/samples_read", 12_000.into()),
+        ("/samples/unattributed_p99_ns", 70.into()),
+    ] {
+        assert_eq!(told.pointer(pointer), Some(&expected), "{pointer}");
+    }
+}
+
+#[test]
+fn the_screen_once_is_plain_text() {
+    let (_scratch, path) = scratch();
+    let _gateway = Gateway::start(&path, 4_711);
+    let told = output(&["--once", "--segment", path.to_str().unwrap()]);
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(
+        text.contains("STAY on t3.medium") && text.contains("47.13 µs"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+}
+
+#[test]
+fn without_a_gateway_it_says_where_it_looked_and_what_to_do() {
+    let (scratch, path) = scratch();
+    for (mode, named) in [("--once", path.as_path()), ("--json", scratch.path())] {
+        let named = named.to_str().unwrap();
+        let told = output(&[mode, "--segment", named]);
+        assert_eq!(told.status.code(), Some(3), "{mode}");
+        let complaint = String::from_utf8(told.stderr).unwrap();
+        assert!(
+            complaint.contains(&format!("NO GATEWAY: no segment in {named}")),
+            "{complaint}"
+        );
+        assert!(complaint.contains("start bifrost-gateway"), "{complaint}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_segment_is_named_as_such() {
+    let (_scratch, path) = scratch();
+    std::fs::write(&path, vec![0; 8_192]).unwrap();
+    let told = output(&["--once", "--segment", path.to_str().unwrap()]);
+    assert_eq!(told.status.code(), Some(3));
+    let complaint = String::from_utf8(told.stderr).unwrap();
+    assert!(
+        complaint.contains("UNREADABLE") && complaint.contains("not a segment"),
+        "{complaint}"
+    );
+}
