@@ -27,8 +27,7 @@ pub struct Call<'a> {
     model_at: Range<usize>,
     /// Whether the client asked for a stream.
     pub stream: bool,
-    /// Whether the client asked for the usage at a stream's end.
-    pub include_usage: bool,
+    stream_options: StreamOptions<'a>,
     /// `provider/model` to try when the first has failed.
     pub fallbacks: Vec<Cow<'a, str>>,
     fallbacks_at: Option<Range<usize>>,
@@ -43,7 +42,7 @@ struct Fields<'a> {
     messages: Option<&'a RawValue>,
     #[serde(borrow)]
     stream: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "even_null")]
     stream_options: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "even_null")]
     fallbacks: Option<&'a RawValue>,
@@ -56,10 +55,14 @@ fn even_null<'de: 'a, 'a, D: serde::Deserializer<'de>>(
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-#[derive(Deserialize, Default)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: Option<bool>,
+/// How the client's `stream_options` stand.
+#[derive(Debug)]
+enum StreamOptions<'a> {
+    Absent,
+    /// They are there, and say nothing of usage.
+    Silent(&'a RawValue),
+    /// They say whether usage is wanted; or are of a form that the provider may judge.
+    Decided,
 }
 
 impl<'a> Call<'a> {
@@ -104,16 +107,12 @@ impl<'a> Call<'a> {
             Some("true") => true,
             Some(_) => return Err(bad("stream", "`stream` has to be true or false")),
         };
-        let include_usage = present(fields.stream_options)
-            .and_then(|options| serde_json::from_str::<StreamOptions>(options.get()).ok())
-            .and_then(|options| options.include_usage)
-            .unwrap_or(false);
         Ok(Self {
             body,
             model,
             model_at: place(body, raw_model),
             stream,
-            include_usage,
+            stream_options: StreamOptions::of(fields.stream_options),
             fallbacks: fallbacks(fields.fallbacks)?,
             fallbacks_at: fields.fallbacks.map(|raw| member(body, place(body, raw))),
         })
@@ -136,6 +135,42 @@ impl<'a> Call<'a> {
             });
         }
         edits
+    }
+
+    /// What makes the provider tell the usage at a stream's end; none if there is no stream, or the client has decided
+    /// that itself.
+    #[must_use]
+    pub fn usage_edit(&self) -> Option<Edit<'a>> {
+        if !self.stream {
+            return None;
+        }
+        let (at, with) = match self.stream_options {
+            StreamOptions::Decided => return None,
+            StreamOptions::Absent => {
+                let end = self.body.iter().rposition(|byte| *byte == b'}')?;
+                (end..end, r#","stream_options":{"include_usage":true}"#)
+            }
+            StreamOptions::Silent(raw) => {
+                let at = place(self.body, raw);
+                match raw.get().strip_prefix('{') {
+                    None => (at, r#"{"include_usage":true}"#),
+                    Some(rest) if rest.trim_ascii_start() == "}" => {
+                        (at.start + 1..at.start + 1, r#""include_usage":true"#)
+                    }
+                    Some(_) => (at.start + 1..at.start + 1, r#""include_usage":true,"#),
+                }
+            }
+        };
+        Some(Edit {
+            at,
+            with: Cow::Borrowed(with),
+        })
+    }
+
+    /// Whether the usage at a stream's end is there because of us alone.
+    #[must_use]
+    pub const fn hides_usage(&self) -> bool {
+        self.stream && !matches!(self.stream_options, StreamOptions::Decided)
     }
 
     /// The body as pieces, with `edits` made.
@@ -179,6 +214,27 @@ impl Splice<'_> {
             bytes.put_slice(piece);
         }
         bytes.freeze()
+    }
+}
+
+impl<'a> StreamOptions<'a> {
+    fn of(raw: Option<&'a RawValue>) -> Self {
+        #[derive(Deserialize)]
+        struct Known {
+            include_usage: Option<serde::de::IgnoredAny>,
+        }
+        let Some(raw) = raw else {
+            return Self::Absent;
+        };
+        match serde_json::from_str::<Option<Known>>(raw.get()) {
+            Ok(
+                None
+                | Some(Known {
+                    include_usage: None,
+                }),
+            ) if !raw.get().starts_with('[') => Self::Silent(raw),
+            _ => Self::Decided,
+        }
     }
 }
 
@@ -397,11 +453,40 @@ mod tests {
         })
         .to_string();
         let call = Call::parse(body.as_bytes()).unwrap();
-        assert_eq!(
-            (call.model.as_ref(), call.stream, call.include_usage),
-            ("openai/m", true, true)
-        );
+        assert_eq!((call.model.as_ref(), call.stream), ("openai/m", true));
         assert_eq!(call.fallbacks, ["a/b", "c"]);
+    }
+
+    #[test]
+    fn usage_is_asked_for_where_the_client_has_not_decided() {
+        let check = |options: &str, expected: Option<&str>| {
+            let body = format!(r#"{{"model":"m","stream":true,"messages":[]{options} }}"#);
+            let call = Call::parse(body.as_bytes()).unwrap();
+            let edited = call.usage_edit().map(|edit| {
+                let mut edits = [edit];
+                String::from_utf8(call.splice(&mut edits).to_bytes().to_vec()).unwrap()
+            });
+            let expected = expected
+                .map(|options| format!(r#"{{"model":"m","stream":true,"messages":[]{options}}}"#));
+            assert_eq!(edited, expected, "{options}");
+        };
+        check("", Some(r#" ,"stream_options":{"include_usage":true}"#));
+        check(
+            r#","stream_options":null"#,
+            Some(r#","stream_options":{"include_usage":true} "#),
+        );
+        check(
+            r#","stream_options":{ }"#,
+            Some(r#","stream_options":{"include_usage":true } "#),
+        );
+        check(
+            r#","stream_options":{"x":1}"#,
+            Some(r#","stream_options":{"include_usage":true,"x":1} "#),
+        );
+        check(r#","stream_options":{"include_usage":false}"#, None);
+        check(r#","stream_options":{"include_usage":true}"#, None);
+        check(r#","stream_options":[]"#, None);
+        check(r#","stream_options":7"#, None);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -80,6 +80,9 @@ pub struct Server {
     pub header_timeout: Duration,
     /// `server.body_timeout`: how long a client may be silent within a request's body.
     pub body_timeout: Duration,
+    /// `server.body_budget_mb`, in bytes: what all bodies that are held may take together; none for a quarter of the
+    /// memory limit.
+    pub body_budget_bytes: Option<usize>,
     /// `server.server_timing`: whether answers carry a `Server-Timing` header.
     pub server_timing: bool,
 }
@@ -107,6 +110,9 @@ pub struct Provider {
     pub keys: Vec<Key>,
     /// `concurrency`: requests in flight at once.
     pub concurrency: usize,
+    /// `stream_usage`: whether the provider is asked for the tokens of a stream whose client didn't ask; the client
+    /// does not see them.
+    pub stream_usage: bool,
     /// `retries.*`
     pub retries: Retries,
     /// `timeouts.*`
@@ -133,6 +139,7 @@ impl fmt::Debug for Provider {
             .field("base_url", &self.base_url)
             .field("keys", &self.keys)
             .field("concurrency", &self.concurrency)
+            .field("stream_usage", &self.stream_usage)
             .field("retries", &self.retries)
             .field("timeouts", &self.timeouts)
             .field("models", &self.models)
@@ -203,6 +210,8 @@ pub struct Rest {
     pub forbidden: Duration,
     /// `rest.probe`: how often a single request tries a provider all of whose keys are refused.
     pub probe: Duration,
+    /// `rest.ramp`: how long a key that comes back takes to reach its whole share.
+    pub ramp: Duration,
 }
 
 /// Where figures go.

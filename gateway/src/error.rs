@@ -83,6 +83,12 @@ pub enum Error {
         /// When a place is likely.
         retry_after: Duration,
     },
+    /// The bodies that are held already leave no room for this one.
+    #[error("{held_bytes} bytes of other requests are being held already")]
+    OverBudget {
+        /// How many.
+        held_bytes: usize,
+    },
     /// The gateway is stopping.
     #[error("the gateway is shutting down")]
     Draining,
@@ -232,6 +238,7 @@ impl Error {
             Self::WrongMethod { .. }      => (Client,   StatusCode::METHOD_NOT_ALLOWED,    "method_not_allowed",    Nothing),
             Self::QueueFull { .. }        => (Gateway,  StatusCode::SERVICE_UNAVAILABLE,   "queue_full",            Fallback),
             Self::QueueTimeout { .. }     => (Gateway,  StatusCode::SERVICE_UNAVAILABLE,   "queue_timeout",         Fallback),
+            Self::OverBudget { .. }       => (Gateway,  StatusCode::SERVICE_UNAVAILABLE,   "over_memory_budget",    Nothing),
             Self::Draining                => (Gateway,  StatusCode::SERVICE_UNAVAILABLE,   "draining",              Nothing),
             Self::KeysResting { .. }      => (Provider, StatusCode::TOO_MANY_REQUESTS,     "keys_resting",          Fallback),
             Self::CredentialsExhausted    => (Provider, StatusCode::BAD_GATEWAY,           "credentials_exhausted", Fallback),
@@ -270,7 +277,7 @@ impl Error {
             | Self::QueueTimeout { retry_after, .. }
             | Self::KeysResting { retry_after } => Some(*retry_after),
             Self::Answered(answered) => answered.retry_after,
-            Self::Draining => Some(Duration::from_secs(1)),
+            Self::OverBudget { .. } | Self::Draining => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

@@ -40,6 +40,7 @@ pub mod routes;
 
 pub mod pipeline;
 
+pub mod budget;
 pub mod call;
 pub mod keys;
 pub mod provider;

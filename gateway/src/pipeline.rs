@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::Instant;
 
+use crate::budget::{Budget, Share};
 use crate::call::Call;
 use crate::config::{Config, Retries, Timeouts};
 use crate::error::{Error, Facts, Next};
@@ -28,6 +29,8 @@ const REFUSAL_BYTES_MAX: usize = 1 << 20;
 pub struct App {
     providers: Vec<Backend>,
     catalogue: Catalogue,
+    /// Bytes of bodies that may be held.
+    pub budget: Arc<Budget>,
     count: Box<dyn Fn(Counter) + Send + Sync>,
 }
 
@@ -59,7 +62,11 @@ pub struct Head {
 }
 
 /// What is held until the last byte.
-pub type Held = (Permit, Lease);
+pub struct Held {
+    _permit: Permit,
+    _lease: Lease,
+    _share: Share,
+}
 
 enum Answer {
     Whole(Bytes),
@@ -98,6 +105,9 @@ impl App {
                 .map(backend)
                 .collect::<anyhow::Result<_>>()?,
             catalogue: Catalogue::new(&config.providers),
+            budget: Arc::new(Budget::new(
+                config.server.body_budget_bytes.unwrap_or(usize::MAX),
+            )),
             count,
         })
     }
@@ -150,11 +160,19 @@ impl Worker {
     pub async fn chat(
         &self,
         body: Bytes,
+        share: Share,
         patience: Option<Duration>,
         mut watch: Stopwatch,
     ) -> Result<(Head, Relay<Held>), Error> {
-        match self.ask(&body, patience, &mut watch).await {
-            Ok((head, answer, held)) => {
+        let answered =
+            self.ask(&body, patience, &mut watch)
+                .await
+                .and_then(|(head, answer, place)| {
+                    drop(body);
+                    Ok((head, Self::held(&answer, place, share)?, answer))
+                });
+        match answered {
+            Ok((head, held, answer)) => {
                 watch.record.status = head.status.as_u16();
                 let relay = match answer {
                     Answer::Whole(body) => Relay::whole(body, held, watch),
@@ -169,12 +187,30 @@ impl Worker {
         }
     }
 
+    /// What is held until the last byte: no longer the request's body, but the answer's.
+    fn held(
+        answer: &Answer,
+        (permit, lease): (Permit, Lease),
+        mut share: Share,
+    ) -> Result<Held, Error> {
+        let bytes = match answer {
+            Answer::Whole(body) => body.len(),
+            Answer::Stream(_) => 0,
+        };
+        share.set(bytes)?;
+        Ok(Held {
+            _permit: permit,
+            _lease: lease,
+            _share: share,
+        })
+    }
+
     async fn ask(
         &self,
         body: &Bytes,
         patience: Option<Duration>,
         watch: &mut Stopwatch,
-    ) -> Result<(Head, Answer, Held), Error> {
+    ) -> Result<(Head, Answer, (Permit, Lease)), Error> {
         let since = Instant::now();
         let call = Call::parse(body)?;
         let first = self.app.catalogue.serving(&call.model)?;
@@ -210,7 +246,7 @@ impl Worker {
         since: Instant,
         patience: Option<Duration>,
         watch: &mut Stopwatch,
-    ) -> Result<(Head, Answer, Held), Error> {
+    ) -> Result<(Head, Answer, (Permit, Lease)), Error> {
         let backend = &self.app.providers[target.provider];
         let upstream = &self.upstreams[target.provider];
         let deadline = since
@@ -246,7 +282,7 @@ impl Worker {
 
             watch.enter(Stage::HttpRequest);
             let error = match backend
-                .attempt(upstream, request, call.stream, deadline, watch)
+                .attempt(upstream, request, call, deadline, watch)
                 .await
             {
                 Ok((head, answer)) => {
@@ -305,7 +341,7 @@ impl Backend {
         &self,
         upstream: &Upstream,
         request: Request,
-        stream: bool,
+        call: &Call<'_>,
         deadline: Instant,
         watch: &mut Stopwatch,
     ) -> Result<(Head, Answer), Error> {
@@ -330,9 +366,10 @@ impl Backend {
             headers: passed_on(&response.headers),
             provider: self.name.clone(),
         };
-        match (stream, is_event_stream(&response)) {
+        match (call.stream, is_event_stream(&response)) {
             (true, true) => {
-                let stream = Stream::open(response.body, self.dialect, deadline).await?;
+                let stream =
+                    Stream::open(response.body, self.dialect, call.hides_usage(), deadline).await?;
                 Ok((head, Answer::Stream(stream)))
             }
             (false, true) => Err(Error::BadAnswer("an event stream that nobody asked for")),
@@ -344,7 +381,7 @@ impl Backend {
                     watch.record.prompt_tokens = usage.prompt_tokens;
                     watch.record.completion_tokens = usage.completion_tokens;
                 }
-                if stream {
+                if call.stream {
                     return Err(Error::BadAnswer(
                         "no event stream, though one was asked for",
                     ));

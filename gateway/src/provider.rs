@@ -48,18 +48,35 @@ pub struct Usage {
 }
 
 /// What an event of a stream holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Event {
-    /// Something that the client waits for: text, a tool call, a reason to finish.
-    pub content: bool,
-    /// The reason why the model stopped.
-    pub finished: bool,
-    /// The stream's terminator.
-    pub terminator: bool,
+    /// What the client has of it.
+    pub holds: Holds,
     /// Tokens.
     pub usage: Option<Usage>,
+}
+
+/// What a client has of an event.
+#[derive(Debug)]
+pub enum Holds {
+    /// Nothing that it waits for: a role, an empty text.
+    Preamble,
+    /// Tokens and nothing else: it would not have come without [`Call::usage_edit`].
+    UsageOnly,
+    /// Something that it waits for: text, a tool call.
+    Content,
+    /// The reason why the model stopped.
+    Finish,
+    /// The stream's terminator.
+    Terminator,
     /// The provider failed in the middle.
-    pub error: Option<Box<Answered>>,
+    Failure(Box<Answered>),
+}
+
+impl From<Holds> for Event {
+    fn from(holds: Holds) -> Self {
+        Self { holds, usage: None }
+    }
 }
 
 /// The dialect of a kind.

@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use crate::error::{Answered, Error};
-use crate::provider::Provider;
+use crate::provider::{Holds, Provider, Usage};
 use crate::sse::{self, Splitter, TooLong};
 use crate::stopwatch::Stopwatch;
 use crate::upstream::Incoming;
@@ -24,6 +24,9 @@ use crate::upstream::Incoming;
 /// A gap between two events in which the client's connection took nothing for this long, nanoseconds, was spent waiting
 /// for the client.
 const BACK_PRESSURE_NS: u64 = 1_000_000;
+/// What may come before the first event that the client waits for; then it is sent on all the same, and no other
+/// attempt can take its place. Comments keep a connection alive while a provider queues.
+const PREAMBLE_BYTES_MAX: usize = 64 << 10;
 /// Once the terminator has come, the provider's connection is worth this long a wait: ended properly, it can be reused.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -58,17 +61,31 @@ pub struct Stream {
 /// What the events so far have shown.
 #[derive(Debug, Default)]
 struct Seen {
-    content: bool,
-    finished: bool,
-    terminator: bool,
-    error: Option<Box<Answered>>,
-    usage: crate::provider::Usage,
+    progress: Progress,
+    failure: Option<Box<Answered>>,
+    usage: Usage,
     events: u32,
+    /// The usage is for us: the client did not ask for it, and indexes `choices[0]`.
+    hide_usage: bool,
+}
+
+/// How far a stream has come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// Nothing that the client waits for has come.
+    #[default]
+    Preamble,
+    Content,
+    /// The model stopped, and said why.
+    Finish,
+    Terminator,
+    /// The terminator came, and nothing that the client waits for before it.
+    Empty,
 }
 
 impl Stream {
     /// Reads the beginning of a stream, up to the first event that the client waits for: until then another attempt
-    /// can still take its place.
+    /// can still take its place. `hide_usage` keeps the usage from a client that did not ask for it.
     ///
     /// # Errors
     ///
@@ -76,25 +93,35 @@ impl Stream {
     pub async fn open(
         mut body: Incoming,
         dialect: &'static dyn Provider,
+        hide_usage: bool,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        let (mut splitter, mut seen) = (Splitter::default(), Seen::default());
+        let mut splitter = Splitter::default();
+        let mut seen = Seen {
+            hide_usage,
+            ..Seen::default()
+        };
         let mut ready = BytesMut::new();
-        while !seen.content && !seen.terminator {
+        while seen.progress == Progress::Preamble && ready.len() < PREAMBLE_BYTES_MAX {
             let Some(packet) = body.chunk(deadline).await? else {
-                return Err(Error::BadAnswer("an event stream without an event"));
+                return Err(empty());
             };
             let run = splitter.push(&packet).map_err(|TooLong| too_long())?;
-            let cut = seen.look(dialect, &run);
-            if let Some(error) = seen.error.take().filter(|_| !seen.content) {
-                return Err(Error::Answered(error));
+            ready.extend_from_slice(&seen.look(dialect, &run));
+            if let Some(failure) = seen
+                .failure
+                .take_if(|_| seen.progress == Progress::Preamble)
+            {
+                return Err(Error::Answered(failure));
             }
-            ready.extend_from_slice(&run[..cut]);
+            if seen.progress == Progress::Empty {
+                return Err(empty());
+            }
         }
-        if !seen.content {
-            return Err(Error::BadAnswer("an event stream without content"));
-        }
-        let (ended, complete) = (seen.error.is_some(), seen.terminator);
+        let (ended, complete) = (
+            seen.failure.is_some(),
+            seen.progress == Progress::Terminator,
+        );
         Ok(Self {
             body,
             splitter,
@@ -130,7 +157,7 @@ impl Stream {
             };
             watch.enter(Stage::ResponseParsing);
             match packet {
-                _ if self.seen.terminator => {
+                _ if self.complete => {
                     self.ended = packet.is_none_or(|packet| packet.is_err());
                 }
                 Some(Ok(packet)) => self.take(&packet, watch),
@@ -145,24 +172,21 @@ impl Stream {
             Ok(run) => run,
             Err(TooLong) => return self.break_off(&too_long(), watch),
         };
-        let cut = self.seen.look(self.dialect, &run);
-        self.ready = run.slice(..cut);
-        self.settle(watch);
-    }
-
-    /// Draws the conclusions from what was seen.
-    fn settle(&mut self, watch: &mut Stopwatch) {
-        if let Some(error) = self.seen.error.take() {
-            watch.failed(&Error::Answered(error));
+        self.ready = self.seen.look(self.dialect, &run);
+        if let Some(failure) = self.seen.failure.take() {
+            // The provider's own words go out as they came.
+            watch.failed(&Error::Answered(failure));
             watch.truncated();
             self.ended = true;
+        } else if self.seen.progress == Progress::Empty {
+            self.break_off(&empty(), watch);
         }
-        self.complete = self.seen.terminator;
+        self.complete = self.seen.progress == Progress::Terminator;
     }
 
     /// The provider ended the stream properly, but without its terminator.
     fn end(&mut self, watch: &mut Stopwatch) {
-        if !self.seen.finished || !self.splitter.rest().is_empty() {
+        if self.seen.progress < Progress::Finish || !self.splitter.rest().is_empty() {
             return self.break_off(&Error::BadAnswer("an event stream that broke off"), watch);
         }
         // A whole answer: many compatible servers stop behind the reason to finish.
@@ -183,7 +207,7 @@ impl Stream {
     }
 
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.seen.terminator {
+        if !self.complete {
             return Poll::Pending;
         }
         self.linger
@@ -194,24 +218,68 @@ impl Stream {
 }
 
 impl Seen {
-    /// Looks at a run of events. Gives back how much of it may be handed over: nothing behind an error or a terminator.
-    fn look(&mut self, dialect: &dyn Provider, run: &[u8]) -> usize {
+    /// Looks at a run of events, and gives back what the client gets of it: nothing behind an error or a terminator, and
+    /// no usage that it didn't ask for.
+    fn look(&mut self, dialect: &dyn Provider, run: &Bytes) -> Bytes {
+        let mut shown = Shown {
+            run,
+            from: 0,
+            before: BytesMut::new(),
+        };
+        let mut start = 0;
         for (data, end) in sse::events(run) {
             let event = dialect.event(&data);
             self.events = self.events.saturating_add(1);
-            self.content |= event.content;
-            self.finished |= event.finished;
-            self.terminator |= event.terminator;
-            if let Some(usage) = event.usage {
-                self.usage = usage;
+            self.usage = event.usage.unwrap_or(self.usage);
+            match event.holds {
+                Holds::UsageOnly if self.hide_usage => shown.without(start, end),
+                Holds::Preamble | Holds::UsageOnly => {}
+                Holds::Content => self.progress = self.progress.max(Progress::Content),
+                Holds::Finish => self.progress = self.progress.max(Progress::Finish),
+                Holds::Terminator => {
+                    let is_empty = self.progress == Progress::Preamble;
+                    self.progress = if is_empty {
+                        Progress::Empty
+                    } else {
+                        Progress::Terminator
+                    };
+                    return shown.up_to(end);
+                }
+                Holds::Failure(failure) => {
+                    self.failure = Some(failure);
+                    return shown.up_to(end);
+                }
             }
-            self.error = event.error;
-            if self.terminator || self.error.is_some() {
-                return end;
-            }
+            start = end;
         }
-        run.len()
+        shown.up_to(run.len())
     }
+}
+
+/// The part of a run that the client gets. Without an event to leave out, it is the run itself and not copied.
+struct Shown<'r> {
+    run: &'r Bytes,
+    from: usize,
+    before: BytesMut,
+}
+
+impl Shown<'_> {
+    fn without(&mut self, start: usize, end: usize) {
+        self.before.extend_from_slice(&self.run[self.from..start]);
+        self.from = end;
+    }
+
+    fn up_to(mut self, end: usize) -> Bytes {
+        if self.from == 0 {
+            return self.run.slice(..end);
+        }
+        self.before.extend_from_slice(&self.run[self.from..end]);
+        self.before.freeze()
+    }
+}
+
+fn empty() -> Error {
+    Error::BadAnswer("an event stream without content")
 }
 
 fn too_long() -> Error {
@@ -238,7 +306,7 @@ impl<H> Relay<H> {
         watch.streams();
         watch.first_byte();
         stream.seen.note(&mut watch);
-        if let Some(error) = stream.seen.error.take() {
+        if let Some(error) = stream.seen.failure.take() {
             watch.failed(&Error::Answered(error));
             watch.truncated();
         }

@@ -15,6 +15,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 
+use crate::budget::Share;
 use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::error::{Blame, Error, Next};
@@ -27,6 +28,8 @@ const REQUEST_ID_SHORT: HeaderName = HeaderName::from_static("request-id");
 const PROVIDER: HeaderName = HeaderName::from_static("x-bifrost-provider");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// A body is held as the client sent it and in the provider's form.
+const COPIES: usize = 2;
 /// How long a client's own request id may be.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
@@ -94,9 +97,9 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
     let mut watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
     let patience = patience(request.headers());
     let answered = match read(request, &desk).await {
-        Ok(body) => {
+        Ok((body, share)) => {
             watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-            desk.worker.chat(body, patience, watch).await
+            desk.worker.chat(body, share, patience, watch).await
         }
         Err(error) => {
             watch.failed(&error);
@@ -217,7 +220,7 @@ fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error
 }
 
 /// Reads the body, within the limit and without a long silence.
-async fn read(request: Request<Body>, desk: &Desk) -> Result<Bytes, Error> {
+async fn read(request: Request<Body>, desk: &Desk) -> Result<(Bytes, Share), Error> {
     let limit_bytes = desk.request_body_bytes_max;
     if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
         && encoding != "identity"
@@ -234,10 +237,13 @@ async fn read(request: Request<Body>, desk: &Desk) -> Result<Bytes, Error> {
     if expected > limit_bytes {
         return Err(Error::TooLarge { limit_bytes });
     }
+    // What is promised is taken at once: half a body that finds no room for the rest helps nobody.
+    let mut share = desk.worker.app.budget.share();
+    share.grow(expected * COPIES)?;
     let mut whole = BytesMut::new();
     loop {
         let frame = match tokio::time::timeout(desk.server.body_timeout, body.frame()).await {
-            Ok(None) => return Ok(whole.freeze()),
+            Ok(None) => return Ok((whole.freeze(), share)),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err(Error::BodyBroken),
             Err(_) => return Err(Error::BodyTimeout),
@@ -250,8 +256,10 @@ async fn read(request: Request<Body>, desk: &Desk) -> Result<Bytes, Error> {
         }
         if whole.is_empty() && bytes.len() >= expected && body.is_end_stream() {
             // The usual case: all of it in one piece, which is not copied.
-            return Ok(bytes);
+            return Ok((bytes, share));
         }
+        share
+            .grow((whole.len() + bytes.len()).saturating_sub(expected.max(whole.len())) * COPIES)?;
         if whole.is_empty() {
             whole.reserve(expected.max(bytes.len()));
         }

@@ -26,6 +26,7 @@ use tower_service::Service as _;
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::machine::Machine;
 use crate::pipeline::{App, Worker};
 use crate::routes::{self, Began, Desk};
 use crate::shutdown::{Drained, Phase, Shutdown};
@@ -78,6 +79,7 @@ impl Server {
     /// If the address is taken, a certificate file can't be read, or the system gives no thread.
     pub fn start(mut config: Config) -> anyhow::Result<Self> {
         fit_to_descriptors(&mut config);
+        fit_to_memory(&mut config);
         let listener = listen(config.server.listen)
             .with_context(|| format!("can't listen on {}", config.server.listen))?;
         let address = listener.local_addr()?;
@@ -197,6 +199,7 @@ fn gauges(app: Arc<App>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
         let (waiting, taken) = app.load();
         gauges[Gauge::Waiting.index()] = waiting as u64;
         gauges[Gauge::Upstream.index()] = taken as u64;
+        gauges[Gauge::HeldBytes.index()] = app.budget.held() as u64;
         gauges[Gauge::Connections.index()] = open
             .iter()
             .map(|seat| seat.load(Ordering::Relaxed) as u64)
@@ -246,6 +249,14 @@ fn fit_to_descriptors(config: &mut Config) {
             );
             provider.concurrency = most;
         }
+    }
+}
+
+/// Bodies may take a quarter of the memory, unless the settings say how much.
+fn fit_to_memory(config: &mut Config) {
+    let limit = usize::try_from(Machine::new().memory().limit).unwrap_or(usize::MAX);
+    if limit > 0 {
+        config.server.body_budget_bytes.get_or_insert(limit / 4);
     }
 }
 

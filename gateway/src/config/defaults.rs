@@ -20,12 +20,13 @@ pub(super) const PROFILES: [Profile; 4] = [
 ];
 
 #[rustfmt::skip]
-const SETTINGS: [(&str, &str); 14] = [
+const SETTINGS: [(&str, &str); 15] = [
     ("profile",                              "t3.medium"),
     ("server.listen",                        "127.0.0.1:8080"),
     ("server.header_timeout",                "10s"),
     ("server.body_timeout",                  "30s"),
     ("server.server_timing",                 "false"),
+    ("server.body_budget_mb",                "0"), // a quarter of the memory limit
     ("client.max_request_body_size_mb",      "32"),
     ("telemetry.enabled",                    "true"),
     ("telemetry.thresholds.queue_wait",      "75us"), // these four: the page's t3.medium, `Thresholds::T3_MEDIUM`
@@ -39,10 +40,11 @@ const SETTINGS: [(&str, &str); 14] = [
 
 /// For each provider.
 #[rustfmt::skip]
-const PROVIDER_SETTINGS: [(&str, &str); 15] = [
+const PROVIDER_SETTINGS: [(&str, &str); 17] = [
     ("kind",                     "openai"),
     ("keyless",                  "false"),
     ("concurrency",              "15000"),
+    ("stream_usage",             "true"),
     ("retries.max",              "2"),
     ("retries.backoff_initial",  "500ms"),
     ("retries.backoff_max",      "5s"),
@@ -55,6 +57,7 @@ const PROVIDER_SETTINGS: [(&str, &str); 15] = [
     ("rest.max",                 "10m"),
     ("rest.forbidden",           "60s"),
     ("rest.probe",               "5s"),
+    ("rest.ramp",                "10s"),
 ];
 
 /// The lowest layer, for the profile of that name (an unknown one is refused elsewhere) and these providers.

@@ -71,6 +71,7 @@ fn one(section: &mut Section, name: &str, names: &[String]) -> Option<Provider> 
         check_keys(section, name, url, keyless, keys.len());
     }
     let concurrency = section.count("concurrency", 1..=1_000_000);
+    let stream_usage = section.toggle("stream_usage");
     let retries = section.section("retries", retries);
     let timeouts = section.section("timeouts", timeouts);
     let models = section.list("models", "a list of model names", |_| Ok(()));
@@ -86,6 +87,7 @@ fn one(section: &mut Section, name: &str, names: &[String]) -> Option<Provider> 
         base_url: base_url?.as_str().trim_end_matches('/').to_owned(),
         keys: keys?,
         concurrency: concurrency?,
+        stream_usage: stream_usage?,
         retries: retries?,
         timeouts: timeouts?,
         models: models?,
@@ -192,11 +194,13 @@ fn rest(section: &mut Section) -> Option<Rest> {
     let max = section.duration("max");
     let forbidden = section.duration("forbidden");
     let probe = section.duration_above_zero("probe");
+    let ramp = section.duration("ramp");
     Some(Rest {
         rate_limited: rate_limited?,
         max: max?,
         forbidden: forbidden?,
         probe: probe?,
+        ramp: ramp?,
     })
 }
 

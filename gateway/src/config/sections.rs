@@ -49,12 +49,14 @@ fn server(section: &mut Section) -> Option<Server> {
     let header_timeout = section.duration_above_zero("header_timeout");
     let body_timeout = section.duration_above_zero("body_timeout");
     let server_timing = section.toggle("server_timing");
+    let budget_megabytes = section.count("body_budget_mb", 0_usize..=1 << 20);
     Some(Server {
         listen: listen?,
         workers: NonZeroUsize::new(workers?)?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
         server_timing: server_timing?,
+        body_budget_bytes: Some(budget_megabytes? << 20).filter(|bytes| *bytes > 0),
     })
 }
 

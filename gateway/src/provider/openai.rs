@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Event, Provider, Usage, retry_after};
+use super::{Event, Holds, Provider, Usage, retry_after};
 use crate::call::{Call, Edit};
 use crate::error::{Answered, Error};
 
@@ -48,7 +48,9 @@ impl Provider for OpenAi {
     }
 
     fn params<'c>(&self, call: &Call<'c>, model: &str) -> Vec<Edit<'c>> {
-        call.edits(model)
+        let mut edits = call.edits(model);
+        edits.extend(call.usage_edit());
+        edits
     }
 
     fn path(&self) -> &'static str {
@@ -94,44 +96,37 @@ impl Provider for OpenAi {
 
     fn event(&self, data: &[u8]) -> Event {
         if data == b"[DONE]" {
-            return Event {
-                terminator: true,
-                ..Event::default()
-            };
+            return Holds::Terminator.into();
         }
-        let Some(parsed) =
-            object(data).and_then(|data| serde_json::from_slice::<Body<'_>>(data).ok())
-        else {
+        let parsed = object(data).and_then(|data| serde_json::from_slice::<Body<'_>>(data).ok());
+        let Some(parsed) = parsed else {
             // Whatever it is, the client was sent it, so it is not ours to hold back.
-            return Event {
-                content: true,
-                ..Event::default()
-            };
+            return Holds::Content.into();
         };
         if let Some(error) = present(parsed.error) {
-            let error = Some(Box::new(within_success(data, error)));
-            return Event {
-                error,
-                ..Event::default()
-            };
+            return Holds::Failure(Box::new(within_success(data, error))).into();
         }
+        let usage = present(parsed.usage).and_then(usage);
         let choices: Vec<Choice<'_>> = parsed
             .choices
             .and_then(|choices| serde_json::from_str(choices.get()).ok())
             .unwrap_or_default();
-        let finished = choices
+        let holds = if choices
             .iter()
-            .any(|choice| present(choice.finish_reason).is_some());
-        let content = finished
-            || choices
-                .iter()
-                .any(|choice| choice.delta.is_some_and(|delta| has_content(delta.get())));
-        Event {
-            content,
-            finished,
-            usage: present(parsed.usage).and_then(usage),
-            ..Event::default()
-        }
+            .any(|choice| present(choice.finish_reason).is_some())
+        {
+            Holds::Finish
+        } else if choices
+            .iter()
+            .any(|choice| choice.delta.is_some_and(|delta| has_content(delta.get())))
+        {
+            Holds::Content
+        } else if usage.is_some() && choices.is_empty() {
+            Holds::UsageOnly
+        } else {
+            Holds::Preamble
+        };
+        Event { holds, usage }
     }
 
     fn terminator(&self) -> Option<&'static str> {
@@ -304,48 +299,36 @@ mod tests {
 
     #[test]
     fn an_event_says_whether_the_client_waits_for_it() {
-        let check = |data: &str, content: bool, finished: bool| {
+        let check = |data: &str, expected: &str| {
             let event = OpenAi.event(data.as_bytes());
-            assert_eq!(
-                (event.content, event.finished),
-                (content, finished),
-                "{data}"
-            );
+            let name = format!("{:?}", event.holds);
+            assert_eq!(name.split('(').next(), Some(expected), "{data}");
         };
         check(
             r#"{"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
-            false,
-            false,
+            "Preamble",
         );
-        check(r#"{"choices":[],"prompt_filter_results":[]}"#, false, false);
-        check(r#"{"choices":[{"delta":{"content":"a"}}]}"#, true, false);
+        check(r#"{"choices":[],"prompt_filter_results":[]}"#, "Preamble");
+        check(r#"{"choices":[{"delta":{"content":"a"}}]}"#, "Content");
         check(
             r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
-            true,
-            false,
+            "Content",
         );
         check(
             r#"{"choices":[{"delta":{"reasoning_content":"a"}}]}"#,
-            true,
-            false,
+            "Content",
         );
         check(
-            r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
-            true,
-            true,
+            r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
+            "Finish",
         );
-        check("not json", true, false);
-        assert!(OpenAi.event(b"[DONE]").terminator);
-        assert!(
-            OpenAi
-                .event(br#"{"error":{"message":"overloaded"}}"#)
-                .error
-                .is_some()
-        );
-        let last =
-            OpenAi.event(br#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#);
+        check("not json", "Content");
+        check("[DONE]", "Terminator");
+        check(r#"{"error":{"message":"overloaded"}}"#, "Failure");
+        let last = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+        check(last, "UsageOnly");
         assert_eq!(
-            last.usage,
+            OpenAi.event(last.as_bytes()).usage,
             Some(Usage {
                 prompt_tokens: 3,
                 completion_tokens: 4

@@ -56,6 +56,7 @@ fn modules_import_only_what_lies_below_them() {
     check("shutdown", &[]);
     check("sse", &[]);
     check("call", &["error"]);
+    check("budget", &["error"]);
     check("queue", &["error"]);
     check("keys", &["error", "config"]);
     check("provider", &["call", "config", "error"]);
@@ -71,6 +72,7 @@ fn modules_import_only_what_lies_below_them() {
     check(
         "pipeline",
         &[
+            "budget",
             "call",
             "config",
             "error",
