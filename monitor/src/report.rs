@@ -3,10 +3,11 @@
 pub(crate) mod json;
 
 use bifrost_shared::layout::{Counter, Gauge};
-use bifrost_shared::stage::Series;
+use bifrost_shared::stage::{Series, Stage};
 
 use crate::format;
 use crate::model::{Gateway, Model};
+use crate::verdict;
 use crate::view::{self, Look};
 
 /// The text of `--once` is as large as the tables with every row and column.
@@ -35,8 +36,8 @@ fn gist(model: &Model, gateway: &Gateway) -> String {
     let row = gateway.rows().back();
     let time = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::brief);
     let now = |series| time(row.and_then(|row| row.mean(series)));
-    let queue_wait = Series::Stage(bifrost_shared::stage::Stage::QueueWait);
-    let load = row.map_or(0, |row| row.counter(Counter::Completed));
+    let queue_wait = Series::Stage(Stage::QueueWait);
+    let load = row.map_or(0, verdict::load);
     let memory = format::percent(gateway.gauge(Gauge::Rss), gateway.header().memory_limit);
     [
         format::clock(gateway.seen_at()),

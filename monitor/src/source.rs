@@ -257,3 +257,152 @@ fn unix_ns() -> u64 {
         .unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use bifrost_shared::layout::{Counter, Gauge, header, segment_bytes};
+    use bifrost_shared::record::Record;
+    use bifrost_shared::segment::Segment;
+    use bifrost_shared::snapshot::Header;
+    use bifrost_shared::writer::Writer;
+
+    use super::*;
+    use crate::model::fixture;
+
+    fn gateway(path: &Path, pid: u64) -> Writer {
+        let head = Header {
+            pid,
+            ..fixture::header()
+        };
+        let segment = Segment::create(path, segment_bytes()).unwrap();
+        let writer = Writer::new(segment, &head, &[]);
+        writer.publish().unwrap();
+        writer
+    }
+
+    fn close(writer: &mut Writer, ended_at: u64) {
+        let (counters, gauges) = ([0; Counter::COUNT], [0; Gauge::COUNT]);
+        writer.close_second(ended_at, 1, false, &counters, &gauges);
+    }
+
+    /// The process id that is seen, and whether it lives; or the trouble's name.
+    fn seen(source: &mut SegmentSource) -> Result<(u64, bool), &'static str> {
+        match source.poll().sight {
+            Sight::Gateway(reading) => Ok((reading.view.header.pid, reading.alive)),
+            Sight::Nothing(trouble) => Err(trouble.key()),
+        }
+    }
+
+    fn on_directory(scratch: &tempfile::TempDir) -> SegmentSource {
+        SegmentSource::new(Target::of(Some(scratch.path().to_owned())))
+    }
+
+    #[test]
+    fn a_file_is_followed_through_death_and_restart() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("gateway.seg");
+        let mut source = SegmentSource::new(Target::of(Some(path.clone())));
+        assert_eq!(seen(&mut source), Err("no_gateway"));
+        let first = gateway(&path, 1);
+        assert_eq!(seen(&mut source), Ok((1, true)));
+        drop(first);
+        assert_eq!(seen(&mut source), Ok((1, false)));
+        let second = gateway(&path, 2);
+        assert_eq!(seen(&mut source), Ok((2, true)));
+        second.segment().remove();
+        assert_eq!(seen(&mut source), Ok((2, false)), "its last figures stay");
+    }
+
+    #[test]
+    fn in_a_directory_the_newest_living_one_is_followed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [a, b] = ["a.seg", "b.seg"].map(|name| scratch.path().join(name));
+        let mut source = on_directory(&scratch);
+        let old = gateway(&a, 1);
+        assert_eq!(seen(&mut source), Ok((1, true)));
+        let new = gateway(&b, 2);
+        assert_eq!(seen(&mut source), Ok((2, true)));
+        drop(new);
+        assert_eq!(seen(&mut source), Ok((1, true)));
+        drop(old);
+        assert_eq!(
+            seen(&mut source),
+            Ok((1, false)),
+            "not from one dead to another"
+        );
+        assert_eq!(
+            seen(&mut on_directory(&scratch)),
+            Ok((2, false)),
+            "a post-mortem"
+        );
+    }
+
+    #[test]
+    fn each_row_is_told_once_and_a_new_segment_begins_anew() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut source = on_directory(&scratch);
+        let mut rows = || match source.poll().sight {
+            Sight::Gateway(reading) => (reading.attachment, reading.rows.len()),
+            Sight::Nothing(trouble) => panic!("{trouble:?}"),
+        };
+        let path = scratch.path().join("gateway.seg");
+        let mut first = gateway(&path, 1);
+        close(&mut first, 1);
+        close(&mut first, 2);
+        assert_eq!(rows(), (1, 2));
+        assert_eq!(rows(), (1, 0));
+        drop(first);
+        let mut second = gateway(&path, 2);
+        close(&mut second, 3);
+        assert_eq!(rows(), (2, 1));
+    }
+
+    #[test]
+    fn the_sample_ring_is_read_from_its_oldest_record() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut writer = gateway(&scratch.path().join("gateway.seg"), 1);
+        writer.absorb(&vec![Record::default(); SAMPLES_CAPACITY + 10]);
+        let mut source = on_directory(&scratch);
+        assert_eq!(source.samples(), None, "nobody has looked yet");
+        source.poll();
+        assert_eq!(source.samples().unwrap().read(), SAMPLES_CAPACITY);
+    }
+
+    #[test]
+    fn another_layout_and_another_kind_of_file_are_named_as_such() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("gateway.seg");
+        std::fs::write(&path, [0; 8_192]).unwrap();
+        assert_eq!(seen(&mut on_directory(&scratch)), Err("unreadable"));
+        let writer = gateway(&path, 1);
+        writer.segment().words()[header::VERSION].store(9 << 32, Ordering::Relaxed);
+        assert_eq!(seen(&mut on_directory(&scratch)), Err("incompatible"));
+    }
+
+    #[test]
+    fn a_truncated_segment_is_let_go() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("gateway.seg");
+        let _writer = gateway(&path, 1);
+        let mut source = on_directory(&scratch);
+        assert_eq!(seen(&mut source), Ok((1, true)));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(10).unwrap();
+        assert_eq!(seen(&mut source), Err("unreadable"));
+        assert_eq!(seen(&mut source), Err("unreadable"));
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_not_taken_for_absent() {
+        let path = Path::new("gateway.seg");
+        for (kind, key) in [
+            (io::ErrorKind::NotFound, "no_gateway"),
+            (io::ErrorKind::PermissionDenied, "denied"),
+            (io::ErrorKind::InvalidData, "unreadable"),
+        ] {
+            assert_eq!(trouble_of(path, &io::Error::from(kind)).key(), key);
+        }
+    }
+}

@@ -73,6 +73,8 @@ struct Report<'a> {
 struct Absence {
     state: &'static str,
     message: String,
+    pid: Option<u64>,
+    version: Option<&'static str>,
     verdict: Judgement<'static>,
 }
 
@@ -187,6 +189,8 @@ impl Absence {
                 text: format!("UNKNOWN: {message}"),
                 reasons: &[],
             },
+            pid: None,
+            version: None,
             message,
         }
     }

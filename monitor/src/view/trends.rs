@@ -1,6 +1,6 @@
 //! The last minutes as lines over time, one bar a second, the newest at the right.
 
-use bifrost_shared::layout::{Counter, Gauge};
+use bifrost_shared::layout::Gauge;
 use bifrost_shared::snapshot::Row;
 use bifrost_shared::stage::{Series, Stage};
 use ratatui::buffer::Buffer;
@@ -11,6 +11,7 @@ use ratatui::widgets::{Sparkline, Widget as _};
 use super::style;
 use crate::format;
 use crate::model::Gateway;
+use crate::verdict;
 
 /// Rows of one line over time below which it says nothing: its title and a bar.
 const ROWS_MIN: u16 = 2;
@@ -34,7 +35,7 @@ const TRENDS: [Trend; 6] = [
     },
     Trend {
         name: "load, completed",
-        value: |row| Some(row.counter(Counter::Completed)),
+        value: |row| Some(verdict::load(row)),
         text: format::rate,
     },
     Trend {
