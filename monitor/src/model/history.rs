@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use bifrost_shared::histogram::{BUCKETS, Histogram, bucket_of};
+use bifrost_shared::histogram::{Histogram, bucket_of};
 use bifrost_shared::layout::Counter;
 use bifrost_shared::snapshot::{Figures, Row};
 use bifrost_shared::stage::Series;
@@ -16,6 +16,9 @@ use crate::format::SECOND;
 
 /// Differences kept: as many seconds as the longest window has.
 const SECONDS_MAX: usize = 301;
+
+/// Values that a stretch between two quantiles of a closed second is told by.
+const STEPS: u64 = 16;
 
 /// The shares of a second's values that do not exceed its p50, p95, p99 and maximum, in percent.
 const SHARES: [u64; 4] = [50, 95, 99, 100];
@@ -165,11 +168,15 @@ fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
         _ => row.counter(Counter::Records),
     };
     let [sum, quantiles @ ..] = row.series[series.index()];
+    let [p50, p95, ..] = quantiles;
+    // How low the lower half goes is not told. As far as p95 is above the middle is a fair guess.
+    let mut low = p50.saturating_sub(p95.saturating_sub(p50));
     let mut below = 0;
-    for (value, share) in quantiles.into_iter().zip(SHARES) {
+    for (high, share) in quantiles.into_iter().zip(SHARES) {
         // The same rank that a histogram reads this quantile at.
-        let rank = percent_of(count, share);
-        add(whole, bucket_of(value).min(BUCKETS - 1), rank - below);
+        let rank = count - part(count, 100 - share, 100);
+        spread(whole, low, high.max(low), rank - below);
+        low = high.max(low);
         below = rank;
     }
     whole.count = whole.count.saturating_add(count);
@@ -177,9 +184,20 @@ fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
     whole.max = whole.max.max(quantiles[3]);
 }
 
-/// `share` percent of `count`, rounded up.
-fn percent_of(count: u64, share: u64) -> u64 {
-    let part = (u128::from(count) * u128::from(share)).div_ceil(100);
+/// Adds `count` values, evenly from `low`, left out, to `high`.
+fn spread(whole: &mut Histogram, low: u64, high: u64, count: u64) {
+    let mut added = 0;
+    for step in 1..=STEPS {
+        let rank = part(count, step, STEPS);
+        let value = low + part(high - low, step, STEPS);
+        add(whole, bucket_of(value), rank - added);
+        added = rank;
+    }
+}
+
+/// `share / of` of `whole`, rounded down.
+fn part(whole: u64, share: u64, of: u64) -> u64 {
+    let part = u128::from(whole) * u128::from(share) / u128::from(of);
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
@@ -263,6 +281,20 @@ mod tests {
         // Four seconds on, six of the window's ten are still from before.
         history.absorb(7_004 * SECOND, &figures(&[1]));
         assert_eq!(history.window(QUEUE, 10 * SECOND, &rows).count, 1_201);
+    }
+
+    #[test]
+    fn unlike_seconds_make_a_distribution_between_theirs() {
+        let row = |ended_at, queue_wait| Row {
+            ended_at,
+            ..fixture::row(1_000, queue_wait)
+        };
+        let rows = [row(1, 80_000), row(2, 100_000)];
+        let rows: Vec<_> = rows.iter().collect();
+        let window = History::default().window(QUEUE, 60 * SECOND, &rows);
+        let p50 = window.quantile(0.5).unwrap();
+        assert!((82_000..=98_000).contains(&p50), "{p50}");
+        assert_eq!(window.mean(), Some(90_000));
     }
 
     #[test]
