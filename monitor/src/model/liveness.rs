@@ -7,7 +7,7 @@ use crate::format::{self, SECOND};
 
 /// An exporter that was silent for longer has stalled: it comes by every 20 ms.
 const EXPORTER_SILENCE_MAX: u64 = 2 * SECOND;
-/// A runtime that ran no task of ours for longer is stuck.
+/// A runtime that ran no task of ours for longer, while the exporter came by, is stuck.
 const RUNTIME_SILENCE_MAX: u64 = SECOND;
 
 /// How a gateway is.
@@ -36,19 +36,21 @@ impl Liveness {
     /// How the gateway that `reading` is of is at `at`, nanoseconds of the monotonic clock.
     pub(crate) fn of(reading: &Reading, at: u64) -> Self {
         let freshness = reading.freshness;
+        let exporter_silent = at.saturating_sub(freshness.exporter_at);
         let runtime_silent = match freshness.slowest_runtime_at {
             0 => 0, // no heartbeat yet, so none that has stopped
-            beat => at.saturating_sub(beat),
+            // Not until now: where the whole process was stopped, the runtime is none the worse.
+            beat => freshness.exporter_at.saturating_sub(beat),
         };
         match freshness.state {
             Some(State::Stopped) => Self::Stopped,
             _ if !reading.alive => Self::Dead,
             Some(State::Starting) => Self::Starting,
-            _ if at.saturating_sub(freshness.exporter_at) > EXPORTER_SILENCE_MAX => Self::Stalled,
+            _ if exporter_silent > EXPORTER_SILENCE_MAX => Self::Stalled,
             // Its runtimes end one by one: that is no fault.
             Some(State::Draining) => Self::Draining,
             _ if runtime_silent > RUNTIME_SILENCE_MAX => Self::Stuck {
-                silent: runtime_silent,
+                silent: runtime_silent.saturating_add(exporter_silent),
             },
             _ => Self::Live,
         }
@@ -124,6 +126,8 @@ mod tests {
             (true, State::Running, 21, 50, Liveness::Stalled),
             (true, State::Running, 0, 10, Liveness::Live),
             (true, State::Running, 0, 11, stuck(11)),
+            (true, State::Running, 2, 13, stuck(13)),
+            (true, State::Running, 15, 20, Liveness::Live),
             (true, State::Draining, 0, 50, Liveness::Draining),
             (true, State::Draining, 30, 30, Liveness::Stalled),
             (true, State::Starting, 9_000, 9_000, Liveness::Starting),
