@@ -17,9 +17,8 @@ import sys
 import tempfile
 import time
 
-sys.dont_write_bytecode = True
-from gateway import PATIENCE_S, Gateway, add_arguments, clean_environment, wait_until  # noqa: E402
-from suite import run  # noqa: E402
+from gateway import PATIENCE_S, Gateway, add_arguments, clean_environment, wait_until
+from suite import run
 
 SIZE = (80, 24)
 STAGES = [
@@ -61,6 +60,7 @@ class Terminal:
 
     def shows(self, *expected, without=(), patience_s=PATIENCE_S):
         """The screen, once all that is expected (regular expressions) stands on it."""
+
         def look():
             text = self.text()
             found = all(re.search(one, text) for one in expected)
@@ -94,7 +94,9 @@ class Terminal:
 def live_figures_stand_on_80_by_24(gateway, _):
     with Terminal() as terminal:
         terminal.starts(gateway)
-        screen = terminal.shows("LIVE", r"Load +[1-9][0-9]*/s", "(STAY|WATCH|UPGRADE|NO LIMITS)", *map(re.escape, STAGES))
+        screen = terminal.shows(
+            "LIVE", r"Load +[1-9][0-9]*/s", "(STAY|WATCH|UPGRADE|NO LIMITS)", *map(re.escape, STAGES)
+        )
         print(screen)
         lines = screen.splitlines()
         assert len(lines) == SIZE[1] and max(map(len, lines)) <= SIZE[0], screen

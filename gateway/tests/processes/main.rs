@@ -5,6 +5,7 @@
 )]
 
 mod process;
+mod readme;
 mod settings;
 
 use std::fs;
