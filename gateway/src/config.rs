@@ -70,7 +70,7 @@ pub struct Config {
 }
 
 /// The front door.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     /// `server.listen`
     pub listen: SocketAddr,
@@ -88,7 +88,7 @@ pub struct Server {
 }
 
 /// The seed's `client` section.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Client {
     /// `client.initial_pool_size`: kept as the reference that requests in flight are shown against. Nothing is
     /// preallocated: an object pool buys at most 11 ns an object in Rust.
@@ -100,7 +100,7 @@ pub struct Client {
 }
 
 /// One provider, under the name that models carry in front.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Provider {
     /// `kind`
     pub kind: Kind,
@@ -160,7 +160,7 @@ pub enum Kind {
 }
 
 /// One API key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// `name`: what logs, telemetry and headers call it. Never the secret.
     pub name: String,
@@ -173,7 +173,7 @@ pub struct Key {
 }
 
 /// How often, and after how long, a failed attempt is repeated.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Retries {
     /// `retries.max`: attempts after the first, over all keys.
     pub max: u32,
@@ -184,7 +184,7 @@ pub struct Retries {
 }
 
 /// Deadlines. Each has a default that suits language models.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Timeouts {
     /// `timeouts.connect`: opening a connection, TLS included.
     pub connect: Duration,
@@ -200,7 +200,7 @@ pub struct Timeouts {
 }
 
 /// How long a key that failed is left alone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rest {
     /// `rest.rate_limited`: after a 429 that names no time.
     pub rate_limited: Duration,
@@ -215,7 +215,7 @@ pub struct Rest {
 }
 
 /// Where figures go.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {
     /// `telemetry.enabled`: whether a segment is made.
     pub enabled: bool,
@@ -229,7 +229,7 @@ pub struct Telemetry {
 }
 
 /// What is logged, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Log {
     /// `log.level`: error, warn, info, debug or trace.
     pub level: tracing::Level,

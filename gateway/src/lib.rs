@@ -39,6 +39,7 @@ pub mod server;
 pub mod routes;
 
 pub mod pipeline;
+pub mod reload;
 
 pub mod budget;
 pub mod call;

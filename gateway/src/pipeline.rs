@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::budget::{Budget, Share};
 use crate::call::Call;
-use crate::config::{Config, Retries, Timeouts};
+use crate::config::{self, Config, Retries};
 use crate::error::{Error, Facts, Next};
 use crate::keys::{Keys, Lease, NoKey, Tried};
 use crate::provider::{Catalogue, Provider, Target, dialect};
@@ -26,29 +26,37 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 
 /// What all runtimes share: which providers there are, their places and their keys.
+///
+/// It never changes: other settings make another, which takes over what they leave as it was (see
+/// [`renewed`](Self::renewed)).
 pub struct App {
-    providers: Vec<Backend>,
+    providers: Vec<Arc<Backend>>,
     catalogue: Catalogue,
     /// Bytes of bodies that may be held.
     pub budget: Arc<Budget>,
-    count: Box<dyn Fn(Counter) + Send + Sync>,
+    count: Count,
+    /// Every provider there ever was, by its place in telemetry: a place is never given to another.
+    slots: Vec<String>,
 }
+
+/// Counts what no record does.
+pub type Count = Arc<dyn Fn(Counter) + Send + Sync>;
 
 struct Backend {
     name: String,
+    /// Its place in [`App::slots`].
+    slot: usize,
+    settings: config::Provider,
     dialect: &'static dyn Provider,
-    queue: Queue,
-    keys: Keys,
-    retries: Retries,
-    timeouts: Timeouts,
-    models: Vec<String>,
+    queue: Arc<Queue>,
+    keys: Arc<Keys>,
 }
 
 /// What one runtime has of its own: connections to the providers.
 pub struct Worker {
     /// What it shares with the others.
     pub app: Arc<App>,
-    upstreams: Vec<Upstream>,
+    upstreams: Vec<Arc<Upstream>>,
 }
 
 /// The head of an answer to the client.
@@ -77,38 +85,83 @@ enum Answer {
 struct Encoded(Bytes);
 
 impl App {
-    /// The providers of `config`. `count` counts what no record does.
+    /// The providers of `config`.
     ///
     /// # Errors
     ///
     /// If a key can't be sent.
-    pub fn new(config: &Config, count: Box<dyn Fn(Counter) + Send + Sync>) -> anyhow::Result<Self> {
-        let backend = |(name, provider): (&String, &crate::config::Provider)| {
-            Ok(Backend {
-                name: name.clone(),
-                dialect: dialect(provider.kind),
-                queue: Queue::new(
-                    provider.concurrency,
-                    config.client.buffer_size,
-                    provider.timeouts.queue,
-                ),
-                keys: Keys::new(&provider.keys, provider.rest.clone())?,
-                retries: provider.retries.clone(),
-                timeouts: provider.timeouts.clone(),
-                models: provider.models.clone(),
-            })
-        };
-        Ok(Self {
-            providers: config
-                .providers
-                .iter()
-                .map(backend)
-                .collect::<anyhow::Result<_>>()?,
-            catalogue: Catalogue::new(&config.providers),
-            budget: Arc::new(Budget::new(
-                config.server.body_budget_bytes.unwrap_or(usize::MAX),
-            )),
+    pub fn new(config: &Config, count: Count) -> anyhow::Result<Self> {
+        let budget = Budget::new(config.server.body_budget_bytes.unwrap_or(usize::MAX));
+        let nothing = Self {
+            providers: vec![],
+            catalogue: Catalogue::default(),
+            budget: Arc::new(budget),
             count,
+            slots: vec![],
+        };
+        nothing.renewed(config)
+    }
+
+    /// The providers of `config`, which comes after the present one. The line in front of a provider and what is known
+    /// of its keys live on where their settings stay the same. Requests that are under way end with what they began
+    /// with.
+    ///
+    /// # Errors
+    ///
+    /// If a key can't be sent.
+    pub fn renewed(&self, config: &Config) -> anyhow::Result<Self> {
+        let mut slots = self.slots.clone();
+        let mut providers = vec![];
+        for (name, settings) in &config.providers {
+            let slot = slots
+                .iter()
+                .position(|slot| slot == name)
+                .unwrap_or_else(|| {
+                    slots.push(name.clone());
+                    slots.len() - 1
+                });
+            let before = self.providers.iter().find(|backend| backend.name == *name);
+            let waiting_max = config.client.buffer_size;
+            let queue = before
+                .filter(|backend| {
+                    backend
+                        .queue
+                        .is(settings.concurrency, waiting_max, settings.timeouts.queue)
+                })
+                .map(|backend| Arc::clone(&backend.queue));
+            let keys = before
+                .filter(|backend| {
+                    backend.settings.keys == settings.keys && backend.settings.rest == settings.rest
+                })
+                .map(|backend| Arc::clone(&backend.keys));
+            let keys = match keys {
+                Some(keys) => keys,
+                None => Arc::new(Keys::new(&settings.keys, settings.rest.clone())?),
+            };
+            let queue = queue.unwrap_or_else(|| {
+                Arc::new(Queue::new(
+                    settings.concurrency,
+                    waiting_max,
+                    settings.timeouts.queue,
+                ))
+            });
+            let (name, settings, dialect) =
+                (name.clone(), settings.clone(), dialect(settings.kind));
+            providers.push(Arc::new(Backend {
+                name,
+                slot,
+                settings,
+                dialect,
+                queue,
+                keys,
+            }));
+        }
+        Ok(Self {
+            providers,
+            catalogue: Catalogue::new(&config.providers),
+            budget: Arc::clone(&self.budget),
+            count: Arc::clone(&self.count),
+            slots,
         })
     }
 
@@ -121,33 +174,65 @@ impl App {
         })
     }
 
-    /// Providers and their keys, by configured name.
+    /// Providers and their keys, by configured name and in their places. One that is gone has no key any more.
     #[must_use]
     pub fn names(&self) -> Vec<(String, Vec<String>)> {
-        let keys = |keys: &Keys| keys.names().map(str::to_owned).collect();
-        self.providers
+        let keys = |slot: usize| {
+            let backend = self.providers.iter().find(|backend| backend.slot == slot);
+            backend
+                .map(|backend| backend.keys.names().map(str::to_owned).collect())
+                .unwrap_or_default()
+        };
+        self.slots
             .iter()
-            .map(|backend| (backend.name.clone(), keys(&backend.keys)))
+            .enumerate()
+            .map(|(slot, name)| (name.clone(), keys(slot)))
             .collect()
     }
 }
 
 impl Worker {
-    /// Connections to the providers of `config`, for one runtime.
+    /// Connections to the providers of `app`, for one runtime.
     ///
     /// # Errors
     ///
     /// If a certificate file or a proxy can't be used.
-    pub fn new(app: Arc<App>, config: &Config, tls: &Tls) -> anyhow::Result<Self> {
-        let upstream = |(name, provider): (&String, &crate::config::Provider)| {
-            Upstream::new(provider, dialect(provider.kind).path(), tls)
-                .map_err(|error| error.context(format!("provider `{name}`")))
-        };
-        let upstreams = config
-            .providers
-            .iter()
-            .map(upstream)
-            .collect::<anyhow::Result<_>>()?;
+    pub fn new(app: Arc<App>, tls: &Tls) -> anyhow::Result<Self> {
+        Self {
+            app: Arc::clone(&app),
+            upstreams: vec![],
+        }
+        .renewed(app, tls)
+    }
+
+    /// Connections to the providers of `app`, which comes after the present one. Open ones are kept to providers whose
+    /// settings stay the same, unless they name a file: what it holds may have changed.
+    ///
+    /// # Errors
+    ///
+    /// If a certificate file or a proxy can't be used.
+    pub fn renewed(&self, app: Arc<App>, tls: &Tls) -> anyhow::Result<Self> {
+        let mut upstreams = vec![];
+        for Backend {
+            name,
+            settings,
+            dialect,
+            ..
+        } in app.providers.iter().map(AsRef::as_ref)
+        {
+            let before = self.app.providers.iter().zip(&self.upstreams);
+            let kept = before
+                .filter(|(backend, _)| backend.name == *name && backend.settings == *settings)
+                .find(|_| settings.ca_file.is_none())
+                .map(|(_, upstream)| Arc::clone(upstream));
+            upstreams.push(match kept {
+                Some(upstream) => upstream,
+                None => Arc::new(
+                    Upstream::new(settings, dialect.path(), tls)
+                        .map_err(|error| error.context(format!("provider `{name}`")))?,
+                ),
+            });
+        }
         Ok(Self { app, upstreams })
     }
 
@@ -250,8 +335,8 @@ impl Worker {
         let backend = &self.app.providers[target.provider];
         let upstream = &self.upstreams[target.provider];
         let deadline = since
-            + patience.map_or(backend.timeouts.total, |patience| {
-                patience.min(backend.timeouts.total)
+            + patience.map_or(backend.settings.timeouts.total, |patience| {
+                patience.min(backend.settings.timeouts.total)
             });
         let mut encoded = None;
         let mut tried = Tried::default();
@@ -270,7 +355,7 @@ impl Worker {
                     Ok(lease) => lease,
                     Err(none) => return Err(out_of_keys(&none, target, failed)),
                 };
-            watch.record.provider = u16::try_from(target.provider).unwrap_or(u16::MAX);
+            watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
             watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
             watch.record.attempts = watch.record.attempts.saturating_add(1);
 
@@ -297,7 +382,7 @@ impl Worker {
             backend
                 .keys
                 .failed(&lease, &target.model, &error, &mut tried, Instant::now());
-            let Some(pause) = pause(&backend.retries, attempt, error.facts()) else {
+            let Some(pause) = pause(&backend.settings.retries, attempt, error.facts()) else {
                 return Err(exhausted(error));
             };
             if Instant::now() + pause >= deadline {
@@ -320,10 +405,10 @@ impl Worker {
     pub async fn models(&self) -> Vec<String> {
         let mut names = vec![];
         for (backend, upstream) in self.app.providers.iter().zip(&self.upstreams) {
-            let models = if backend.models.is_empty() {
+            let models = if backend.settings.models.is_empty() {
                 backend.ask_models(upstream).await
             } else {
-                backend.models.clone()
+                backend.settings.models.clone()
             };
             names.extend(
                 models

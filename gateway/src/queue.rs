@@ -58,6 +58,12 @@ impl Queue {
         }
     }
 
+    /// Whether it was made with these.
+    #[must_use]
+    pub fn is(&self, concurrency: usize, waiting_max: usize, patience: Duration) -> bool {
+        (self.concurrency, self.waiting_max, self.patience) == (concurrency, waiting_max, patience)
+    }
+
     /// Requests that wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -35,8 +36,8 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// What the handlers of one runtime need.
 pub struct Desk {
-    /// The pipeline.
-    pub worker: Worker,
+    /// The pipeline, as the settings in force have it.
+    pub worker: ArcSwap<Worker>,
     /// Where records go.
     pub sink: Arc<dyn Sink>,
     /// What stamps are read from.
@@ -96,10 +97,11 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
     let (name, id) = request_id(request.headers());
     let mut watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
     let patience = patience(request.headers());
-    let answered = match read(request, &desk).await {
+    let worker = desk.worker.load_full();
+    let answered = match read(request, &worker, &desk).await {
         Ok((body, share)) => {
             watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-            desk.worker.chat(body, share, patience, watch).await
+            worker.chat(body, share, patience, watch).await
         }
         Err(error) => {
             watch.failed(&error);
@@ -129,6 +131,7 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
 async fn models(State(desk): State<Arc<Desk>>) -> Response {
     let data: Vec<_> = desk
         .worker
+        .load_full()
         .models()
         .await
         .iter()
@@ -139,13 +142,8 @@ async fn models(State(desk): State<Arc<Desk>>) -> Response {
 
 async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
     // Slashes belong to the name, whether the client escaped them or not.
-    match desk
-        .worker
-        .models()
-        .await
-        .into_iter()
-        .find(|known| *known == id)
-    {
+    let models = desk.worker.load_full().models().await;
+    match models.into_iter().find(|known| *known == id) {
         Some(id) => axum_json(&model_object(&id)),
         None => answer_error(&Error::UnknownModel(id)),
     }
@@ -220,7 +218,11 @@ fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error
 }
 
 /// Reads the body, within the limit and without a long silence.
-async fn read(request: Request<Body>, desk: &Desk) -> Result<(Bytes, Share), Error> {
+async fn read(
+    request: Request<Body>,
+    worker: &Worker,
+    desk: &Desk,
+) -> Result<(Bytes, Share), Error> {
     let limit_bytes = desk.request_body_bytes_max;
     if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
         && encoding != "identity"
@@ -238,7 +240,7 @@ async fn read(request: Request<Body>, desk: &Desk) -> Result<(Bytes, Share), Err
         return Err(Error::TooLarge { limit_bytes });
     }
     // What is promised is taken at once: half a body that finds no room for the rest helps nobody.
-    let mut share = desk.worker.app.budget.share();
+    let mut share = worker.app.budget.share();
     share.grow(expected * COPIES)?;
     let mut whole = BytesMut::new();
     loop {

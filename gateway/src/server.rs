@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use bifrost_shared::layout::{Counter, Gauge, State};
@@ -27,7 +28,8 @@ use tower_service::Service as _;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::machine::Machine;
-use crate::pipeline::{App, Worker};
+use crate::pipeline::{App, Count, Worker};
+use crate::reload::Reload;
 use crate::routes::{self, Began, Desk};
 use crate::shutdown::{Drained, Phase, Shutdown};
 use crate::stopwatch::Sink;
@@ -53,6 +55,7 @@ pub struct Server {
     telemetry: Arc<Telemetry>,
     exporter: Exporter,
     drain_timeout: Duration,
+    reload: Arc<Reload>,
 }
 
 /// A runtime, as the acceptor sees it.
@@ -88,12 +91,13 @@ impl Server {
         // The pipeline counts into the telemetry, whose gauges ask the pipeline: one of them is late.
         let counted = Arc::new(std::sync::OnceLock::<Arc<Telemetry>>::new());
         let counts = Arc::clone(&counted);
-        let count = move |counter: Counter| {
+        let count: Count = Arc::new(move |counter: Counter| {
             if let Some(telemetry) = counts.get() {
                 telemetry.count(counter, 1);
             }
-        };
-        let app = Arc::new(App::new(&config, Box::new(count))?);
+        });
+        let app = Arc::new(App::new(&config, count)?);
+        let current = Arc::new(ArcSwap::new(Arc::clone(&app)));
         let open: Vec<Arc<AtomicUsize>> = (0..config.server.workers.get())
             .map(|_| Arc::default())
             .collect();
@@ -107,36 +111,36 @@ impl Server {
             &config.telemetry,
             &description,
             &clock,
-            gauges(Arc::clone(&app), open.clone()),
+            gauges(Arc::clone(&current), open.clone()),
         )
         .context("the exporter thread")?;
         let _ = counted.set(Arc::clone(&telemetry));
 
         let (shutdown, draining) = (Shutdown::new(), Arc::new(AtomicBool::new(false)));
-        let seat = |(number, connections): (usize, Arc<AtomicUsize>)| {
-            let desk = Desk {
-                worker: Worker::new(Arc::clone(&app), &config, &tls)?,
+        let mut desks = vec![];
+        let mut seats = vec![];
+        for (number, connections) in open.into_iter().enumerate() {
+            let desk = Arc::new(Desk {
+                worker: ArcSwap::from_pointee(Worker::new(Arc::clone(&app), &tls)?),
                 sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
                 clock: clock.clone(),
                 server: config.server.clone(),
                 request_body_bytes_max: config.client.request_body_bytes_max,
                 draining: Arc::clone(&draining),
-            };
-            seat(
-                number,
-                connections,
-                desk,
-                shutdown.guest(),
-                Arc::clone(&telemetry),
-            )
-        };
-        let seats = open
-            .into_iter()
-            .enumerate()
-            .map(seat)
-            .collect::<anyhow::Result<_>>()?;
+            });
+            desks.push(Arc::clone(&desk));
+            let beat = Arc::clone(&telemetry);
+            seats.push(seat(number, connections, desk, shutdown.guest(), beat)?);
+        }
         telemetry.set_state(State::Running);
         let drain_timeout = config.drain_timeout;
+        let reload = Arc::new(Reload::new(
+            config,
+            current,
+            desks,
+            Arc::clone(&telemetry),
+            tls,
+        ));
         Ok(Self {
             address,
             listener,
@@ -146,6 +150,7 @@ impl Server {
             telemetry,
             exporter,
             drain_timeout,
+            reload,
         })
     }
 
@@ -159,6 +164,12 @@ impl Server {
     #[must_use]
     pub fn segment(&self) -> Option<&std::path::Path> {
         self.exporter.path()
+    }
+
+    /// The way to give it other settings while it serves.
+    #[must_use]
+    pub fn reload(&self) -> Arc<Reload> {
+        Arc::clone(&self.reload)
     }
 
     /// Its counters.
@@ -194,8 +205,9 @@ impl Server {
     }
 }
 
-fn gauges(app: Arc<App>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
+fn gauges(current: Arc<ArcSwap<App>>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
     Box::new(move |gauges| {
+        let app = current.load();
         let (waiting, taken) = app.load();
         gauges[Gauge::Waiting.index()] = waiting as u64;
         gauges[Gauge::Upstream.index()] = taken as u64;
@@ -222,7 +234,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Each request in flight takes two descriptors. Where the system allows too few, fewer requests go upstream at once,
 /// and it is said; the soft limit is raised first.
-fn fit_to_descriptors(config: &mut Config) {
+pub(crate) fn fit_to_descriptors(config: &mut Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(
@@ -263,7 +275,7 @@ fn fit_to_memory(config: &mut Config) {
 fn seat(
     number: usize,
     connections: Arc<AtomicUsize>,
-    desk: Desk,
+    desk: Arc<Desk>,
     guest: watch::Receiver<Phase>,
     telemetry: Arc<Telemetry>,
 ) -> anyhow::Result<Seat> {
@@ -315,14 +327,14 @@ async fn accept(listener: &TcpListener, seats: &[Seat]) {
 /// One runtime: its connections, until the acceptor is gone and the last of them has ended.
 async fn run(
     number: usize,
-    desk: Desk,
+    desk: Arc<Desk>,
     open: Arc<AtomicUsize>,
     mut arrivals: mpsc::Receiver<std::net::TcpStream>,
     guest: watch::Receiver<Phase>,
     telemetry: Arc<Telemetry>,
 ) {
     let (clock, header_timeout) = (desk.clock.clone(), desk.server.header_timeout);
-    let router = routes::router(Arc::new(desk));
+    let router = routes::router(desk);
     let mut connections = JoinSet::new();
     let probed = tokio::spawn(telemetry.be_probed(number));
     loop {

@@ -54,6 +54,7 @@ pub struct Telemetry {
 enum Message {
     Lane(Lane),
     State(State),
+    Names(Vec<Name>),
     /// Everything is in; what is left of the lanes is written, then the segment is taken away.
     Stop,
 }
@@ -169,7 +170,7 @@ impl Telemetry {
             clock,
             &mut machine,
         );
-        let names = names(description);
+        let names = names(&description.providers);
         let writer = make_segment(settings, |segment| Writer::new(segment, &head, &names));
         let path = writer.segment().path().map(Path::to_owned);
         let (exporter, messages) = mpsc::sync_channel(NEW_LANES_MAX);
@@ -239,6 +240,11 @@ impl Telemetry {
     pub fn set_state(&self, state: State) {
         // The exporter may have gone in a shutdown: nobody is left to be told.
         let _ = self.exporter.send(Message::State(state));
+    }
+
+    /// Tells readers which providers and keys there are now.
+    pub fn rename(&self, providers: &[(String, Vec<String>)]) {
+        let _ = self.exporter.send(Message::Names(names(providers)));
     }
 
     fn values(&self) -> [u64; Counter::COUNT] {
@@ -335,6 +341,7 @@ impl Export {
             match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(Message::Lane(lane)) => self.lanes.push(lane),
                 Ok(Message::State(state)) => self.writer.segment().set_state(state),
+                Ok(Message::Names(names)) => self.writer.rename(&names),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
@@ -508,7 +515,7 @@ fn head(
     }
 }
 
-fn names(description: &Description) -> Vec<Name> {
+fn names(providers: &[(String, Vec<String>)]) -> Vec<Name> {
     let name = |kind: NameKind, index: usize, key: &str, label: String| Name {
         kind: kind as u64,
         index: index as u64,
@@ -518,7 +525,7 @@ fn names(description: &Description) -> Vec<Name> {
         label,
     };
     let mut names = vec![];
-    for (provider, (provider_name, keys)) in description.providers.iter().enumerate() {
+    for (provider, (provider_name, keys)) in providers.iter().enumerate() {
         names.push(name(
             NameKind::Provider,
             provider,

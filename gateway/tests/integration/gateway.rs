@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bifrost_gateway::config::{self, Environment, Sources};
+use bifrost_gateway::reload::Reload;
 use bifrost_gateway::server::Server;
 use bifrost_gateway::shutdown::Drained;
 use bifrost_shared::layout::Gauge;
@@ -23,6 +25,7 @@ pub struct Gateway {
     pub address: SocketAddr,
     opened: Opened,
     samples: Samples,
+    reload: Arc<Reload>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<Drained>,
     _scratch: tempfile::TempDir,
@@ -47,23 +50,13 @@ impl Gateway {
     pub fn with(variables: &[(&str, &str)]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let segment: PathBuf = scratch.path().join("test.seg");
-        let mut environment = Environment::default();
         let own = [
             ("SERVER__LISTEN", "127.0.0.1:0"),
             ("TELEMETRY__SEGMENT", segment.to_str().unwrap()),
         ];
-        for (name, value) in own.iter().chain(variables) {
-            environment
-                .variables
-                .insert(format!("BIFROST_{name}"), (*value).to_owned());
-        }
-        let loaded = config::load(&Sources {
-            environment,
-            ..Sources::default()
-        })
-        .unwrap_or_else(|problems| panic!("{problems}"));
+        let loaded = loaded(&[&own[..], variables].concat());
         let server = Server::start(loaded.config).unwrap();
-        let address = server.address();
+        let (address, reload) = (server.address(), server.reload());
         let opened = Opened::open(&segment).unwrap();
         let words = opened.words().unwrap();
         let samples = View::of(words).unwrap().samples_from_oldest(words).unwrap();
@@ -78,10 +71,16 @@ impl Gateway {
             address,
             opened,
             samples,
+            reload,
             stop: Some(stop),
             served,
             _scratch: scratch,
         }
+    }
+
+    /// Puts other settings in force.
+    pub fn reload(&self, variables: &[(&str, &str)]) -> anyhow::Result<Vec<&'static str>> {
+        self.reload.apply(loaded(variables).config)
     }
 
     /// Waits for the next record.
@@ -128,4 +127,17 @@ impl Gateway {
             std::iter::from_fn(|| self.samples.next(words)).collect(),
         )
     }
+}
+
+fn loaded(variables: &[(&str, &str)]) -> config::Loaded {
+    let mut environment = Environment::default();
+    for (name, value) in variables {
+        let name = format!("BIFROST_{name}");
+        environment.variables.insert(name, (*value).to_owned());
+    }
+    let sources = Sources {
+        environment,
+        ..Sources::default()
+    };
+    config::load(&sources).unwrap_or_else(|problems| panic!("{problems}"))
 }

@@ -12,3 +12,4 @@ mod provider;
 
 mod layering;
 mod outcomes;
+mod reload;

@@ -293,7 +293,7 @@ async fn nothing_of_the_client_but_its_body_reaches_the_provider() {
 }
 
 /// Looks until `holds`.
-async fn until(holds: impl Fn() -> bool) {
+pub async fn until(holds: impl Fn() -> bool) {
     let mut look = tokio::time::interval(std::time::Duration::from_millis(2));
     let found = tokio::time::timeout(std::time::Duration::from_secs(10), async {
         while !holds() {
