@@ -35,6 +35,8 @@ pub struct App {
     /// Bytes of bodies that may be held.
     pub budget: Arc<Budget>,
     count: Count,
+    /// Whether answers tell how long each stage took.
+    tells_timing: bool,
     /// Every provider there ever was, by its place in telemetry: a place is never given to another.
     slots: Vec<String>,
 }
@@ -67,6 +69,8 @@ pub struct Head {
     pub headers: HeaderMap,
     /// The provider that answered, by name.
     pub provider: String,
+    /// How long each stage took, up to the answer's beginning.
+    pub timing: Option<String>,
 }
 
 /// What is held until the last byte.
@@ -97,6 +101,7 @@ impl App {
             catalogue: Catalogue::default(),
             budget: Arc::new(budget),
             count,
+            tells_timing: false,
             slots: vec![],
         };
         nothing.renewed(config)
@@ -161,6 +166,7 @@ impl App {
             catalogue: Catalogue::new(&config.providers),
             budget: Arc::clone(&self.budget),
             count: Arc::clone(&self.count),
+            tells_timing: config.server.server_timing,
             slots,
         })
     }
@@ -257,7 +263,8 @@ impl Worker {
                     Ok((head, Self::held(&answer, place, share)?, answer))
                 });
         match answered {
-            Ok((head, held, answer)) => {
+            Ok((mut head, held, answer)) => {
+                head.timing = self.app.tells_timing.then(|| timing(&mut watch));
                 watch.record.status = head.status.as_u16();
                 let relay = match answer {
                     Answer::Whole(body) => Relay::whole(body, held, watch),
@@ -450,6 +457,7 @@ impl Backend {
             status: response.status,
             headers: passed_on(&response.headers),
             provider: self.name.clone(),
+            timing: None,
         };
         match (call.stream, is_event_stream(&response)) {
             (true, true) => {
@@ -583,6 +591,22 @@ fn exhausted(error: Error) -> Error {
     } else {
         error
     }
+}
+
+/// The stages so far as a `Server-Timing` header has them: milliseconds, those that took no time left out.
+fn timing(watch: &mut Stopwatch) -> String {
+    use std::fmt::Write as _;
+    watch.enter(Stage::ResponseWriting);
+    let mut timing = String::with_capacity(256);
+    for stage in Stage::ALL {
+        let nanoseconds = watch.record.stage(stage);
+        if nanoseconds > 0 {
+            let comma = if timing.is_empty() { "" } else { ", " };
+            let millis = nanoseconds as f64 / 1e6;
+            let _ = write!(timing, "{comma}{};dur={millis:.6}", stage.key());
+        }
+    }
+    timing
 }
 
 fn is_event_stream(response: &Response) -> bool {

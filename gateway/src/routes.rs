@@ -27,6 +27,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What Anthropic's clients read.
 const REQUEST_ID_SHORT: HeaderName = HeaderName::from_static("request-id");
 const PROVIDER: HeaderName = HeaderName::from_static("x-bifrost-provider");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// A body is held as the client sent it and in the provider's form.
@@ -113,6 +114,12 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
             let mut response = Response::new(Body::new(relay));
             *response.status_mut() = head.status;
             *response.headers_mut() = head.headers;
+            if let Some(timing) = head
+                .timing
+                .and_then(|timing| HeaderValue::try_from(timing).ok())
+            {
+                response.headers_mut().insert(SERVER_TIMING, timing);
+            }
             if let Ok(provider) = HeaderValue::try_from(head.provider) {
                 response.headers_mut().insert(PROVIDER, provider);
             }
