@@ -24,22 +24,32 @@ const NEWEST: f64 = 0.1;
 pub struct Queue {
     places: Arc<Semaphore>,
     concurrency: usize,
-    waiting: AtomicUsize,
+    line: Arc<Line>,
     waiting_max: usize,
     patience: Duration,
-    pace: Arc<Pace>,
 }
 
 /// A place at the provider, given back on drop.
 #[derive(Debug)]
 pub struct Permit {
     _place: OwnedSemaphorePermit,
-    pace: Arc<Pace>,
+    line: Arc<Line>,
 }
 
-/// How fast places come free.
+/// Who waits, and how fast places come free for them.
 #[derive(Debug, Default)]
-struct Pace(Mutex<Option<(Instant, Duration)>>);
+struct Line {
+    waiting: AtomicUsize,
+    pace: Mutex<Pace>,
+}
+
+/// The mean interval between two places that came free while somebody waited. What passes while nobody does says
+/// nothing of how long a line takes.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Instant>,
+    interval: Option<Duration>,
+}
 
 /// A place in the line, given back on drop: also when the client hangs up while waiting.
 struct Place<'a>(&'a AtomicUsize);
@@ -51,10 +61,9 @@ impl Queue {
         Self {
             places: Arc::new(Semaphore::new(concurrency)),
             concurrency,
-            waiting: AtomicUsize::new(0),
+            line: Arc::default(),
             waiting_max,
             patience,
-            pace: Arc::default(),
         }
     }
 
@@ -67,7 +76,7 @@ impl Queue {
     /// Requests that wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.line.waiting.load(Ordering::Relaxed)
     }
 
     /// Places that are taken now.
@@ -105,18 +114,17 @@ impl Queue {
     fn permit(&self, place: OwnedSemaphorePermit) -> Permit {
         Permit {
             _place: place,
-            pace: Arc::clone(&self.pace),
+            line: Arc::clone(&self.line),
         }
     }
 
     fn line_up(&self) -> Result<Place<'_>, Error> {
-        let joined = self
-            .waiting
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                (waiting < self.waiting_max).then_some(waiting + 1)
-            });
+        let waiting = &self.line.waiting;
+        let joined = waiting.try_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+            (waiting < self.waiting_max).then_some(waiting + 1)
+        });
         match joined {
-            Ok(_) => Ok(Place(&self.waiting)),
+            Ok(_) => Ok(Place(waiting)),
             Err(waiting) => Err(Error::QueueFull {
                 waiting,
                 retry_after: self.retry_after(),
@@ -126,7 +134,12 @@ impl Queue {
 
     /// When the line as it stands will have been served, at the pace of late.
     fn retry_after(&self) -> Duration {
-        let interval = self.pace.interval().unwrap_or(RETRY_AFTER_MIN);
+        let pace = self
+            .line
+            .pace
+            .lock()
+            .expect("nobody panics with the pace in hand");
+        let interval = pace.interval.unwrap_or(RETRY_AFTER_MIN);
         let ahead = u32::try_from(self.waiting() + 1).unwrap_or(u32::MAX);
         interval
             .saturating_mul(ahead)
@@ -142,27 +155,27 @@ impl Drop for Place<'_> {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.pace.freed(Instant::now());
+        let somebody_waits = self.line.waiting.load(Ordering::Relaxed) > 0;
+        let mut pace = self
+            .line
+            .pace
+            .lock()
+            .expect("nobody panics with the pace in hand");
+        pace.freed(somebody_waits.then(Instant::now));
     }
 }
 
 impl Pace {
-    fn freed(&self, now: Instant) {
-        let mut pace = self.0.lock().expect("nobody panics with the pace in hand");
-        let interval = match *pace {
-            None => Duration::ZERO,
-            Some((last, interval)) if interval.is_zero() => now.duration_since(last),
-            Some((last, interval)) => {
-                interval.mul_f64(1.0 - NEWEST) + now.duration_since(last).mul_f64(NEWEST)
-            }
-        };
-        *pace = Some((now, interval));
-    }
-
-    fn interval(&self) -> Option<Duration> {
-        let pace = self.0.lock().expect("nobody panics with the pace in hand");
-        pace.map(|(_, interval)| interval)
-            .filter(|interval| !interval.is_zero())
+    /// A place came free, at that time if somebody waited for it.
+    fn freed(&mut self, now: Option<Instant>) {
+        if let (Some(now), Some(last)) = (now, self.last) {
+            let newest = now.duration_since(last);
+            self.interval = Some(match self.interval {
+                None => newest,
+                Some(mean) => mean.mul_f64(1.0 - NEWEST) + newest.mul_f64(NEWEST),
+            });
+        }
+        self.last = now;
     }
 }
 
@@ -248,14 +261,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_follows_the_pace_at_which_places_come_free() {
+    async fn retry_after_follows_the_pace_at_which_places_come_free_for_those_who_wait() {
         let queue = Queue::new(1, 10, Duration::from_secs(500));
+        // An idle hour says nothing.
+        drop(queue.admit(later()).await.unwrap());
+        tokio::time::advance(Duration::from_hours(1)).await;
+        let mut held = queue.admit(later()).await.unwrap();
         for _ in 0..5 {
-            let held = queue.admit(later()).await.unwrap();
+            let mut next = pin!(queue.admit(later()));
+            queued!(next);
             tokio::time::advance(Duration::from_secs(4)).await;
             drop(held);
+            held = next.await.unwrap();
         }
-        let _held = queue.admit(later()).await.unwrap();
         let mut one = pin!(queue.admit(later()));
         queued!(one);
         // One waits, then whoever comes back: two intervals of four seconds.
