@@ -320,11 +320,13 @@ impl Worker {
         {
             watch.record.fallbacks = watch.record.fallbacks.saturating_add(1);
             (self.app.count)(Counter::Fallbacks);
-            if let Ok(answered) = self
+            match self
                 .ask_provider(&target, &call, since, patience, watch)
                 .await
             {
-                return Ok(answered);
+                Err(Error::Deadline) => break,
+                Err(_) => {}
+                answered => return answered,
             }
         }
         // The first provider's reason is the one that the client can act on.
@@ -345,23 +347,26 @@ impl Worker {
             + patience.map_or(backend.settings.timeouts.total, |patience| {
                 patience.min(backend.settings.timeouts.total)
             });
+        if Instant::now() >= deadline {
+            return Err(Error::Deadline);
+        }
         let mut encoded = None;
         let mut tried = Tried::default();
         let mut failed: Option<Error> = None;
+        let mut permit = backend.admit(deadline, watch).await?;
         for attempt in 0.. {
-            watch.enter(Stage::QueueWait);
-            watch.record.waiting = u32::try_from(backend.queue.waiting()).unwrap_or(u32::MAX);
-            let permit = backend.queue.admit(deadline).await?;
-
             watch.enter(Stage::KeySelection);
-            let lease =
-                match backend
-                    .keys
-                    .lease(&target.model, &tried, Instant::now(), fastrand::f64())
-                {
-                    Ok(lease) => lease,
-                    Err(none) => return Err(out_of_keys(&none, target, failed)),
-                };
+            let chosen = backend
+                .keys
+                .lease(&target.model, &tried, Instant::now(), fastrand::f64());
+            let lease = match (chosen, failed) {
+                (Ok(lease), _) => lease,
+                (Err(_), Some(error)) => return Err(backend.last_word(error, &target.model)),
+                (Err(none), None) => return Err(out_of_keys(&none, target)),
+            };
+            if attempt > 0 {
+                (self.app.count)(Counter::Retries);
+            }
             watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
             watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
             watch.record.attempts = watch.record.attempts.saturating_add(1);
@@ -389,20 +394,23 @@ impl Worker {
             backend
                 .keys
                 .failed(&lease, &target.model, &error, &mut tried, Instant::now());
-            let Some(pause) = pause(&backend.settings.retries, attempt, error.facts()) else {
-                return Err(exhausted(error));
-            };
-            if Instant::now() + pause >= deadline {
-                return Err(error);
+            match pause(&backend.settings.retries, attempt, error.facts()) {
+                None => return Err(backend.last_word(error, &target.model)),
+                Some(Duration::ZERO) => {}
+                Some(pause) if Instant::now() + pause >= deadline => return Err(error),
+                Some(pause) => {
+                    // Others may go while this one waits.
+                    drop(permit);
+                    watch.enter(Stage::BackOff);
+                    tokio::time::sleep(pause).await;
+                    match backend.admit(deadline, watch).await {
+                        Ok(again) => permit = again,
+                        // That the line is full by now is not what the request failed of.
+                        Err(_) => return Err(error),
+                    }
+                }
             }
             failed = Some(error);
-            // Others may go while this one waits.
-            drop(permit);
-            watch.enter(Stage::BackOff);
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
-            (self.app.count)(Counter::Retries);
         }
         Err(Error::Internal)
     }
@@ -428,6 +436,30 @@ impl Worker {
 }
 
 impl Backend {
+    /// A place, when it is this request's turn.
+    async fn admit(&self, deadline: Instant, watch: &mut Stopwatch) -> Result<Permit, Error> {
+        watch.enter(Stage::QueueWait);
+        watch.record.waiting = u32::try_from(self.queue.waiting()).unwrap_or(u32::MAX);
+        self.queue.admit(deadline).await
+    }
+
+    /// What the client is told when nothing is left to be tried here. That a key was refused is no matter of the
+    /// client's: its own credentials are fine. A rate limit is over when the first key is back.
+    fn last_word(&self, mut error: Error, model: &str) -> Error {
+        match (error.facts().next, &mut error) {
+            (Next::GoodKey, _) => Error::CredentialsExhausted,
+            (Next::OtherKey, Error::Answered(answered)) => {
+                let now = Instant::now();
+                let back = self.keys.soonest_back(model, now);
+                answered.retry_after = back
+                    .map(|back| back.duration_since(now))
+                    .or(answered.retry_after);
+                error
+            }
+            _ => error,
+        }
+    }
+
     /// One attempt: a whole answer, or the beginning of a stream.
     async fn attempt(
         &self,
@@ -495,10 +527,7 @@ impl Backend {
         }
         const PATIENCE: Duration = Duration::from_secs(5);
         let deadline = Instant::now() + PATIENCE;
-        let Ok(lease) = self
-            .keys
-            .lease("", &Tried::default(), Instant::now(), fastrand::f64())
-        else {
+        let Some(lease) = self.keys.any_healthy(Instant::now()) else {
             return vec![];
         };
         let listed = async {
@@ -526,7 +555,6 @@ impl App {
     fn tally(&self, error: &Error) {
         let facts = error.facts();
         let kind = match error {
-            Error::Silent { .. } | Error::Deadline => Counter::Timeouts,
             Error::Answered(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => {
                 Counter::RateLimited
             }
@@ -571,25 +599,13 @@ fn pause(retries: &Retries, attempt: u32, facts: Facts) -> Option<Duration> {
     }
 }
 
-fn out_of_keys(none: &NoKey, target: &Target, failed: Option<Error>) -> Error {
-    if let Some(error) = failed {
-        return exhausted(error);
-    }
+fn out_of_keys(none: &NoKey, target: &Target) -> Error {
     match none {
         NoKey::NotForModel => Error::NoKeyForModel(target.model.clone()),
         NoKey::Resting(until) => Error::KeysResting {
             retry_after: until.duration_since(Instant::now()),
         },
         NoKey::Refused | NoKey::AllTried => Error::CredentialsExhausted,
-    }
-}
-
-/// A refused key is no matter of the client's: its own credentials are fine.
-fn exhausted(error: Error) -> Error {
-    if error.facts().next == Next::GoodKey {
-        Error::CredentialsExhausted
-    } else {
-        error
     }
 }
 
