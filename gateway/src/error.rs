@@ -262,11 +262,31 @@ impl Error {
     /// The outcome that the record shows.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
+        if matches!(self, Self::BodyBroken) {
+            // It went away in the middle of what it had to say.
+            return Outcome::Cancelled;
+        }
         match self.facts().blame {
             Blame::Client => Outcome::Rejected,
             Blame::Gateway => Outcome::Refused,
             Blame::Provider => Outcome::Failed,
         }
+    }
+
+    /// Whether a deadline ended it.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::BodyTimeout
+                | Self::QueueTimeout { .. }
+                | Self::Silent { .. }
+                | Self::Deadline
+                | Self::Unreachable {
+                    kind: Unreachable::Timeout,
+                    ..
+                }
+        )
     }
 
     /// When the client may come again, if that is known.

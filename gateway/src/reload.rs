@@ -79,7 +79,7 @@ impl Reload {
         self.telemetry.rename(&app.names());
         self.app.store(app);
         let fixed = [
-            ("server", config.server == in_force.server),
+            ("server", same_but_for_timing(&config, &in_force)),
             ("client", same_but_for_buffer(&config, &in_force)),
             ("telemetry", config.telemetry == in_force.telemetry),
             ("log", config.log == in_force.log),
@@ -95,6 +95,12 @@ impl Reload {
             .map(|(name, _)| name)
             .collect())
     }
+}
+
+fn same_but_for_timing(one: &Config, other: &Config) -> bool {
+    let mut server = one.server.clone();
+    server.server_timing = other.server.server_timing;
+    server == other.server
 }
 
 fn same_but_for_buffer(one: &Config, other: &Config) -> bool {

@@ -83,6 +83,9 @@ impl Stopwatch {
     pub fn failed(&mut self, error: &Error) {
         self.record.outcome = error.outcome();
         self.record.status = error.facts().status.as_u16();
+        if error.is_timeout() {
+            self.record.flags |= flags::TIMED_OUT;
+        }
     }
 
     /// The answer broke off after it had begun.
@@ -98,6 +101,10 @@ impl Stopwatch {
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
+        if std::thread::panicking() && self.record.outcome == Outcome::Cancelled {
+            // A bug of ours, and not the client's leave.
+            self.failed(&Error::Internal);
+        }
         self.enter(self.stage);
         // A stamp of its own, so that what no stage counts can be seen.
         self.record.total = self.clock.between(self.began, self.clock.stamp());

@@ -17,6 +17,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 
 from gateway import ROOT, Gateway, add_arguments, wait_until
 
@@ -38,16 +39,18 @@ SHAPES = {
 
 
 def build(bench):
-    """Builds the two tools, from a copy: the folder they come in may not be written to."""
-    for tool in ("mock-upstream", "loadgen"):
-        source = TOOLS / "source" / tool
-        for file in (bench / tool).rglob("*"):
-            if file.is_file():
-                copy = source / file.relative_to(bench / tool)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copy)
-        environment = {**os.environ, "CARGO_TARGET_DIR": str(TOOLS)}
-        subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=source, env=environment, check=True)
+    """Builds the two tools. From a copy, since the folder they come in may not be written to; and one elsewhere, since
+    cargo would take it for a part of our workspace."""
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(TOOLS)}
+    with tempfile.TemporaryDirectory(prefix="bifrost-bench-") as elsewhere:
+        for tool in ("mock-upstream", "loadgen"):
+            source = pathlib.Path(elsewhere) / tool
+            for file in (bench / tool).rglob("*"):
+                if file.is_file():
+                    copy = source / file.relative_to(bench / tool)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, copy)
+            subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=source, env=environment, check=True)
 
 
 @contextlib.contextmanager
