@@ -123,10 +123,16 @@ pub struct Provider {
     pub fallbacks: Vec<String>,
     /// `headers`: sent with each request, name and value checked.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// `ca_file`: certificates (PEM) to trust instead of the bundled roots.
+    /// `ca_file`: certificates (PEM) to trust instead of the bundled roots; the system's are a file, too.
     pub ca_file: Option<PathBuf>,
     /// `proxy`: an HTTP(S) proxy for requests to this provider; by default `HTTPS_PROXY` and its kin decide.
     pub proxy: Option<String>,
+    /// `connects_max`: connections that each runtime opens to it at once. Whoever needs another waits its turn; that
+    /// does not count as connecting.
+    pub connects_max: usize,
+    /// `http2.connections`: HTTP/2 connections that each runtime keeps to it; zero, and none here, for HTTP/1.1. The
+    /// provider has to speak HTTP/2. 100 requests are in flight on each, so that this bounds `concurrency`, too.
+    pub http2: Option<NonZeroUsize>,
     /// `rest.*`
     pub rest: Rest,
 }
@@ -147,6 +153,8 @@ impl fmt::Debug for Provider {
             .field("headers", &self.headers)
             .field("ca_file", &self.ca_file)
             .field("proxy", &self.proxy.as_ref().map(|_| "[secret]"))
+            .field("connects_max", &self.connects_max)
+            .field("http2", &self.http2)
             .field("rest", &self.rest)
             .finish()
     }

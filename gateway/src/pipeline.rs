@@ -18,7 +18,7 @@ use crate::provider::{Catalogue, Provider, Target, dialect};
 use crate::queue::{Permit, Queue};
 use crate::relay::{Relay, Stream};
 use crate::stopwatch::Stopwatch;
-use crate::upstream::{Request, Response, Tls, Upstream};
+use crate::upstream::{Common, Request, Response, Upstream, in_flight_max};
 
 /// Bytes of an answer that is held whole. A larger one has to be streamed.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -126,12 +126,13 @@ impl App {
                     slots.len() - 1
                 });
             let before = self.providers.iter().find(|backend| backend.name == *name);
+            let places = in_flight_max(settings, config.server.workers);
             let waiting_max = config.client.buffer_size;
             let queue = before
                 .filter(|backend| {
                     backend
                         .queue
-                        .is(settings.concurrency, waiting_max, settings.timeouts.queue)
+                        .is(places, waiting_max, settings.timeouts.queue)
                 })
                 .map(|backend| Arc::clone(&backend.queue));
             let keys = before
@@ -144,11 +145,7 @@ impl App {
                 None => Arc::new(Keys::new(&settings.keys, settings.rest.clone())?),
             };
             let queue = queue.unwrap_or_else(|| {
-                Arc::new(Queue::new(
-                    settings.concurrency,
-                    waiting_max,
-                    settings.timeouts.queue,
-                ))
+                Arc::new(Queue::new(places, waiting_max, settings.timeouts.queue))
             });
             let (name, settings, dialect) =
                 (name.clone(), settings.clone(), dialect(settings.kind));
@@ -203,12 +200,12 @@ impl Worker {
     /// # Errors
     ///
     /// If a certificate file or a proxy can't be used.
-    pub fn new(app: Arc<App>, tls: &Tls) -> anyhow::Result<Self> {
+    pub fn new(app: Arc<App>, common: &Common) -> anyhow::Result<Self> {
         Self {
             app: Arc::clone(&app),
             upstreams: vec![],
         }
-        .renewed(app, tls)
+        .renewed(app, common)
     }
 
     /// Connections to the providers of `app`, which comes after the present one. Open ones are kept to providers whose
@@ -217,7 +214,7 @@ impl Worker {
     /// # Errors
     ///
     /// If a certificate file or a proxy can't be used.
-    pub fn renewed(&self, app: Arc<App>, tls: &Tls) -> anyhow::Result<Self> {
+    pub fn renewed(&self, app: Arc<App>, common: &Common) -> anyhow::Result<Self> {
         let mut upstreams = vec![];
         for Backend {
             name,
@@ -234,7 +231,7 @@ impl Worker {
             upstreams.push(match kept {
                 Some(upstream) => upstream,
                 None => Arc::new(
-                    Upstream::new(settings, dialect.path(), tls)
+                    Upstream::new(settings, dialect.path(), common)
                         .map_err(|error| error.context(format!("provider `{name}`")))?,
                 ),
             });
@@ -470,6 +467,7 @@ impl Backend {
         watch: &mut Stopwatch,
     ) -> Result<(Head, Answer), Error> {
         let mut response = upstream.send(request, deadline).await?;
+        watch.connected(response.connect);
         watch.record.provider_time = time_told(&response.headers);
         if !response.status.is_success() {
             // What the error says is worth a moment; that it came at all is what counts.

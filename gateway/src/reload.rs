@@ -13,7 +13,7 @@ use crate::pipeline::{App, Worker};
 use crate::routes::Desk;
 use crate::server;
 use crate::telemetry::Telemetry;
-use crate::upstream::Tls;
+use crate::upstream::Common;
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub struct Reload {
     app: Arc<ArcSwap<App>>,
     desks: Vec<Arc<Desk>>,
     telemetry: Arc<Telemetry>,
-    tls: Tls,
+    common: Common,
 }
 
 impl Reload {
@@ -35,14 +35,14 @@ impl Reload {
         app: Arc<ArcSwap<App>>,
         desks: Vec<Arc<Desk>>,
         telemetry: Arc<Telemetry>,
-        tls: Tls,
+        common: Common,
     ) -> Self {
         Self {
             in_force: Mutex::new(in_force),
             app,
             desks,
             telemetry,
-            tls,
+            common,
         }
     }
 
@@ -70,7 +70,7 @@ impl Reload {
         let workers = self
             .desks
             .iter()
-            .map(|desk| desk.worker.load().renewed(Arc::clone(&app), &self.tls))
+            .map(|desk| desk.worker.load().renewed(Arc::clone(&app), &self.common))
             .collect::<anyhow::Result<Vec<Worker>>>()?;
         // Nothing below can fail.
         for (desk, worker) in self.desks.iter().zip(workers) {

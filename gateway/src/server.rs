@@ -34,7 +34,7 @@ use crate::routes::{self, Began, Desk};
 use crate::shutdown::{Drained, Phase, Shutdown};
 use crate::stopwatch::Sink;
 use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
-use crate::upstream::Tls;
+use crate::upstream::Common;
 
 /// Connections that may wait in the kernel for the acceptor.
 const BACKLOG: i32 = 4_096;
@@ -87,7 +87,7 @@ impl Server {
             .with_context(|| format!("can't listen on {}", config.server.listen))?;
         let address = listener.local_addr()?;
         let clock = Clock::new();
-        let tls = Tls::bundled()?;
+        let common = Common::new()?;
         // The pipeline counts into the telemetry, whose gauges ask the pipeline: one of them is late.
         let counted = Arc::new(std::sync::OnceLock::<Arc<Telemetry>>::new());
         let counts = Arc::clone(&counted);
@@ -121,7 +121,7 @@ impl Server {
         let mut seats = vec![];
         for (number, connections) in open.into_iter().enumerate() {
             let desk = Arc::new(Desk {
-                worker: ArcSwap::from_pointee(Worker::new(Arc::clone(&app), &tls)?),
+                worker: ArcSwap::from_pointee(Worker::new(Arc::clone(&app), &common)?),
                 sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
                 clock: clock.clone(),
                 server: config.server.clone(),
@@ -139,7 +139,7 @@ impl Server {
             current,
             desks,
             Arc::clone(&telemetry),
-            tls,
+            common,
         ));
         Ok(Self {
             address,

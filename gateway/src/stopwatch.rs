@@ -74,6 +74,16 @@ impl Stopwatch {
         }
     }
 
+    /// A connection to the provider was opened for it and took `time`; none was, if that is zero. Those of several
+    /// attempts add up.
+    pub fn connected(&mut self, time: std::time::Duration) {
+        if !time.is_zero() {
+            let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            self.record.connect = self.record.connect.saturating_add(nanoseconds);
+            self.record.flags |= flags::CONNECTED;
+        }
+    }
+
     /// The client has its whole answer.
     pub fn completed(&mut self) {
         self.record.outcome = Outcome::Completed;
