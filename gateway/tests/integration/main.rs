@@ -9,7 +9,10 @@
 mod client;
 mod gateway;
 mod provider;
+mod tls;
+mod tunnel;
 
+mod connections;
 mod layering;
 mod outcomes;
 mod reload;

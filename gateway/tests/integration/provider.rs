@@ -20,6 +20,8 @@ pub enum Step {
     Stall,
     /// The connection is reset.
     Reset,
+    /// The connection is closed.
+    Close,
 }
 
 /// What the provider saw.
@@ -154,6 +156,7 @@ async fn serve(
                     peer_leaves(&mut stream).await;
                     true
                 }
+                Step::Close => return,
                 Step::Reset => {
                     stream.set_zero_linger().unwrap();
                     return;
