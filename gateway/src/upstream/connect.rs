@@ -1,23 +1,31 @@
 //! Opening connections: how many at once, and how long each took.
 //!
-//! A place is waited for in `poll_ready`, so that the connect timeout, which begins with the call, counts dialling only;
-//! the request's own deadlines bound the wait.
+//! The connect timeout counts dialling only: a long line in front of a provider that answers is no failure, and the
+//! request's own deadlines bound it. But a provider that does not answer would be dialled place after place, each for
+//! the whole timeout, so that whoever waits while one dial times out gets that answer, too.
 
 use std::cell::Cell;
 use std::error::Error;
+use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower_layer::Layer;
 use tower_service::Service;
 
 tokio::task_local! {
-    /// Set while a request waits for its answer: how long it took to open the connection for it.
-    static OPENED: Cell<Duration>;
+    /// Set while a request waits for its answer.
+    static REQUEST: Request;
+}
+
+struct Request {
+    since: Instant,
+    /// How long it took to open the connection for it.
+    opened: Cell<Duration>,
 }
 
 /// Lets so many connections be opened at once. Opening 8,000 TLS connections at once stalled a run
@@ -25,12 +33,16 @@ tokio::task_local! {
 #[derive(Clone)]
 pub(super) struct Door {
     places: Arc<Semaphore>,
+    /// How long dialling may take.
+    patience: Duration,
+    /// When it last took longer.
+    timed_out: Arc<Mutex<Option<Instant>>>,
 }
 
 /// A connector behind a [`Door`].
 pub(super) struct Opening<S> {
     connector: S,
-    places: Arc<Semaphore>,
+    door: Door,
     /// When a place was asked for.
     since: Option<Instant>,
     waiting: Option<Waiting>,
@@ -44,16 +56,28 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Awaits `request`, and tells how long opening its connection took, the wait for a place included; zero if it found
 /// one open. A connection that was begun for it and came too late, when another was free already, is not its own.
 pub(super) async fn timed<T>(request: impl Future<Output = T>) -> (T, Duration) {
-    let both = async { (request.await, OPENED.with(Cell::get)) };
-    OPENED.scope(Cell::default(), both).await
+    let both = async { (request.await, REQUEST.with(|request| request.opened.get())) };
+    let scope = Request {
+        since: Instant::now(),
+        opened: Cell::default(),
+    };
+    REQUEST.scope(scope, both).await
 }
 
 impl Door {
-    /// A door for `most` at once.
-    pub(super) fn new(most: usize) -> Self {
+    /// A door for `most` at once, each of which may take as long as `patience`.
+    pub(super) fn new(most: usize, patience: Duration) -> Self {
         Self {
             places: Arc::new(Semaphore::new(most)),
+            patience,
+            timed_out: Arc::default(),
         }
+    }
+
+    fn timed_out(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.timed_out
+            .lock()
+            .expect("nobody panics while holding it")
     }
 }
 
@@ -63,7 +87,7 @@ impl<S> Layer<S> for Door {
     fn layer(&self, connector: S) -> Opening<S> {
         Opening {
             connector,
-            places: Arc::clone(&self.places),
+            door: self.clone(),
             since: None,
             waiting: None,
             place: None,
@@ -76,7 +100,7 @@ impl<S: Clone> Clone for Opening<S> {
     fn clone(&self) -> Self {
         Self {
             connector: self.connector.clone(),
-            places: Arc::clone(&self.places),
+            door: self.door.clone(),
             since: None,
             waiting: None,
             place: None,
@@ -101,13 +125,16 @@ where
         self.since.get_or_insert_with(Instant::now);
         let waiting = self
             .waiting
-            .get_or_insert_with(|| Box::pin(Arc::clone(&self.places).acquire_owned()));
+            .get_or_insert_with(|| Box::pin(Arc::clone(&self.door.places).acquire_owned()));
         let place = ready!(waiting.as_mut().poll(context))?;
         self.waiting = None;
         // Once the request has found another connection, the client goes on with this one by itself, outside of the
         // request. After a burst that would be a connection for each that waited.
-        if OPENED.try_with(|_| ()).is_err() {
+        let Ok(since) = REQUEST.try_with(|request| request.since) else {
             return Poll::Ready(Err("nobody waits for this connection any more".into()));
+        };
+        if *self.door.timed_out() > Some(since) {
+            return Poll::Ready(Err(too_long()));
         }
         self.place = Some(place);
         Poll::Ready(Ok(()))
@@ -117,14 +144,22 @@ where
         let since = self.since.take().unwrap_or_else(Instant::now);
         let place = self.place.take();
         let opening = self.connector.call(target);
+        let door = self.door.clone();
         Box::pin(async move {
-            let opened = opening.await?;
+            let Ok(opened) = timeout(door.patience, opening).await else {
+                *door.timed_out() = Some(Instant::now());
+                return Err(too_long());
+            };
             drop(place);
             // Outside of a request nobody asks.
-            let _ = OPENED.try_with(|took| took.set(since.elapsed()));
-            Ok(opened)
+            let _ = REQUEST.try_with(|request| request.opened.set(since.elapsed()));
+            opened
         })
     }
+}
+
+fn too_long() -> BoxError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 #[cfg(test)]
@@ -173,6 +208,8 @@ mod tests {
         }
     }
 
+    const PATIENCE: Duration = Duration::from_secs(5);
+
     fn dial(millis: u64) -> Dial {
         Dial {
             took: Duration::from_millis(millis),
@@ -191,7 +228,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_more_are_opened_at_once_than_there_are_places() {
         let dial = dial(10);
-        let door = Door::new(4);
+        let door = Door::new(4, PATIENCE);
         let opening = door.layer(dial.clone());
         let mut all = JoinSet::new();
         for _ in 0..20 {
@@ -216,12 +253,48 @@ mod tests {
             fails: true,
             ..dial(10)
         };
-        let door = Door::new(1);
+        let door = Door::new(1, PATIENCE);
         assert!(timed(open(door.layer(failing))).await.0.is_err());
         let slow = door.layer(dial(1_000));
         let left = tokio::time::timeout(Duration::from_millis(5), timed(open(slow))).await;
         assert!(left.is_err());
         assert_eq!(door.places.available_permits(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_a_place_is_not_dialling() {
+        let slow = dial(4_000);
+        let door = Door::new(1, PATIENCE);
+        let mut all = JoinSet::new();
+        for _ in 0..3 {
+            all.spawn(timed(open(door.layer(slow.clone()))));
+        }
+        let mut took = vec![];
+        for (opened, time) in all.join_all().await {
+            assert!(opened.is_ok());
+            took.push(time.as_secs());
+        }
+        assert_eq!(took, [4, 8, 12]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_while_dialling_times_out_has_waited_for_the_same() {
+        let silent = dial(60_000);
+        let opening = Door::new(2, PATIENCE).layer(silent.clone());
+        let since = Instant::now();
+        let mut all = JoinSet::new();
+        for _ in 0..100 {
+            all.spawn(timed(open(opening.clone())));
+        }
+        for (opened, _) in all.join_all().await {
+            let error = opened.unwrap_err().downcast::<io::Error>().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+        assert_eq!(since.elapsed().as_secs(), PATIENCE.as_secs());
+        assert_eq!(silent.all.load(Ordering::Relaxed), 2);
+        // Who comes later dials again.
+        assert!(timed(open(opening)).await.0.is_err());
+        assert_eq!(silent.all.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,7 +306,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_no_request_waits_for_any_more_is_not_opened() {
         let dial = dial(10);
-        let door = Door::new(1);
+        let door = Door::new(1, PATIENCE);
         let (first, free) = (
             Arc::clone(&door.places).acquire_owned().await.unwrap(),
             Arc::new(Notify::new()),

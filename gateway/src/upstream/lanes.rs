@@ -22,6 +22,9 @@ use crate::config;
 
 /// Idle connections are kept less long than providers keep theirs, or a request would meet a closed one.
 const IDLE_CONNECTION: Duration = Duration::from_secs(30);
+/// The client's own connect timeout is there to be divided among a name's addresses. That it comes later makes the door
+/// the one to tell.
+const LATER: Duration = Duration::from_secs(1);
 /// What a provider may send ahead on one HTTP/2 stream: what a client that reads slowly can make the gateway hold.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// What it may send ahead on all streams of a connection: room for 128 full ones, so that slow clients never keep the
@@ -71,7 +74,7 @@ impl Lanes {
         common: &Common,
     ) -> anyhow::Result<Self> {
         let tls = common.trust.of(provider.ca_file.as_deref())?;
-        let door = Door::new(provider.connects_max);
+        let door = Door::new(provider.connects_max, provider.timeouts.connect);
         let count = provider.http2.map_or(1, NonZeroUsize::get);
         let lane = |_| {
             let builder = client(provider, url, &tls)?
@@ -117,7 +120,7 @@ fn client(
         .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .connect_timeout(provider.timeouts.connect)
+        .connect_timeout(provider.timeouts.connect + LATER)
         .pool_idle_timeout(IDLE_CONNECTION)
         .pool_max_idle_per_host(usize::MAX)
         .tcp_nodelay(true)

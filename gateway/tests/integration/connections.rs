@@ -278,6 +278,75 @@ async fn a_connection_that_the_provider_closed_meanwhile_costs_no_client_an_erro
 }
 
 #[tokio::test]
+async fn an_http2_connection_that_says_goodbye_costs_no_client_an_error() {
+    const COUNT: usize = 100;
+    let provider = TlsProvider::start(Answer::Last);
+    let settings = [
+        ("SERVER__WORKERS", "1"),
+        ("PROVIDERS__OPENAI__HTTP2__CONNECTIONS", "1"),
+        ("PROVIDERS__OPENAI__RETRIES__MAX", "2"),
+    ];
+    let mut gateway = in_front_of(&provider, &settings);
+    for _ in 0..COUNT {
+        let answer = ask(gateway.address, &chat("openai/m")).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, COMPLETION));
+    }
+    for record in records(&mut gateway, COUNT).await {
+        assert_eq!(record.outcome, Outcome::Completed);
+        assert!((1..=2).contains(&record.attempts), "{record:?}");
+    }
+    assert!(
+        provider.connections() > COUNT / 2,
+        "{}",
+        provider.connections()
+    );
+}
+
+/// Twenty requests at once, to a provider that takes connections and says nothing: how many it took until all had
+/// failed.
+async fn dials_until_twenty_have_failed(http2: &str) -> usize {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("https://{}/v1", listener.local_addr().unwrap());
+    let silent = tokio::spawn(async move {
+        let mut held = vec![];
+        while let Ok(Ok((stream, _))) =
+            tokio::time::timeout(Duration::from_secs(2), listener.accept()).await
+        {
+            held.push(stream);
+        }
+        held.len()
+    });
+    let gateway = Gateway::with(&[
+        ("SERVER__WORKERS", "1"),
+        ("PROVIDERS__OPENAI__BASE_URL", &base_url),
+        ("PROVIDERS__OPENAI__KEYS", r#"[{value="sk-test-a"}]"#),
+        ("PROVIDERS__OPENAI__RETRIES__MAX", "0"),
+        ("PROVIDERS__OPENAI__CONNECTS_MAX", "3"),
+        ("PROVIDERS__OPENAI__TIMEOUTS__CONNECT", "1s"),
+        ("PROVIDERS__OPENAI__HTTP2__CONNECTIONS", http2),
+    ]);
+    let mut told_why = 0;
+    for answer in ask_at_once(gateway.address, 20).await {
+        let error = &answer.json()["error"];
+        assert_eq!(
+            (answer.status, &error["code"]),
+            (502, &"provider_unreachable".into())
+        );
+        let message = error["message"].as_str().unwrap();
+        told_why += usize::from(message.ends_with("connecting took too long"));
+    }
+    // The client library keeps the reason from those that waited for another's HTTP/2 connection.
+    assert_eq!(told_why, if http2 == "0" { 20 } else { 1 });
+    silent.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_silent_provider_is_not_dialled_once_for_each_that_waits() {
+    assert_eq!(dials_until_twenty_have_failed("0").await, 3);
+    assert_eq!(dials_until_twenty_have_failed("1").await, 1);
+}
+
+#[tokio::test]
 async fn a_request_that_was_taken_and_not_answered_is_another_attempt() {
     let script = vec![
         json(200, COMPLETION),

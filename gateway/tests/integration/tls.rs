@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertifiedKey, KeyPair};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -41,6 +41,8 @@ pub enum Answer {
     Together(Arc<Barrier>),
     /// At once if it is no stream; a stream never ends, and tells how much of it has gone.
     Endless(Arc<AtomicUsize>),
+    /// At once, and as the connection's last.
+    Last,
 }
 
 /// A provider for `localhost`, `127.0.0.1` and [`FAR_HOST`], with a certificate of its own making.
@@ -137,12 +139,18 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>)
         state.resumed.fetch_add(1, Ordering::Relaxed);
     }
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let service = service_fn(|request| answer(request, Arc::clone(&state)));
+    let last = Arc::new(Notify::new());
+    let service = service_fn(|request| answer(request, Arc::clone(&state), Arc::clone(&last)));
     let io = TokioIo::new(stream);
     if is_http2 {
         let mut server = http2::Builder::new(TokioExecutor::new());
         server.max_concurrent_streams(STREAMS_MAX);
-        let _ = server.serve_connection(io, service).await;
+        let mut served = pin!(server.serve_connection(io, service));
+        tokio::select! {
+            _ = served.as_mut() => return,
+            () = last.notified() => served.as_mut().graceful_shutdown(),
+        }
+        let _ = served.await;
     } else {
         let _ = http1::Builder::new().serve_connection(io, service).await;
     }
@@ -151,6 +159,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>)
 async fn answer(
     request: Request<Incoming>,
     state: Arc<State>,
+    last: Arc<Notify>,
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
     let mut response = Response::new(Full::from(COMPLETION).boxed());
     let mut kind = "application/json";
@@ -171,6 +180,7 @@ async fn answer(
             *response.body_mut() = Endless(gone).boxed();
         }
         Answer::Endless(_) => {}
+        Answer::Last => last.notify_one(),
     }
     let kind = http::HeaderValue::from_static(kind);
     response
