@@ -351,11 +351,12 @@ impl Answered {
             400..=499 => (Blame::Client, Next::Nothing),
             _ => (Blame::Provider, Next::Fallback),
         };
-        // A redirect is never followed, and means nothing to the client: the provider is set up wrongly.
-        let status = if self.status.is_redirection() {
-            StatusCode::BAD_GATEWAY
-        } else {
+        // A redirect is never followed, and means nothing to the client: the provider is set up wrongly. So does what is
+        // no status of an error.
+        let status = if self.status.is_client_error() || self.status.is_server_error() {
             self.status
+        } else {
+            StatusCode::BAD_GATEWAY
         };
         Facts {
             blame,
@@ -411,6 +412,7 @@ mod tests {
     #[test]
     fn a_redirect_reaches_the_client_as_502() {
         assert_eq!(answered(302, None).facts().status, StatusCode::BAD_GATEWAY);
+        assert_eq!(answered(999, None).facts().status, StatusCode::BAD_GATEWAY);
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::upstream::{Common, Request, Response, Upstream, in_flight_max};
 
 /// Bytes of an answer that is held whole. A larger one has to be streamed.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of an error answer that are read.
+/// Bytes of an error answer that are read, and how long they are waited for.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What all runtimes share: which providers there are, their places and their keys.
 ///
@@ -369,7 +370,7 @@ impl Worker {
             watch.record.attempts = watch.record.attempts.saturating_add(1);
 
             let Encoded(body) =
-                encoded.get_or_insert_with(|| encode(backend.dialect, call, &target.model, watch));
+                encoded.get_or_insert_with(|| encode(backend, call, &target.model, watch));
 
             watch.enter(Stage::RequestSetup);
             let request = upstream.request(lease.credentials.clone(), body.clone());
@@ -471,9 +472,10 @@ impl Backend {
         watch.record.provider_time = time_told(&response.headers);
         if !response.status.is_success() {
             // What the error says is worth a moment; that it came at all is what counts.
+            let moment = deadline.min(Instant::now() + REFUSAL_PATIENCE);
             let body = response
                 .body
-                .whole(REFUSAL_BYTES_MAX, deadline)
+                .whole(REFUSAL_BYTES_MAX, moment)
                 .await
                 .unwrap_or_default();
             watch.enter(Stage::ErrorHandling);
@@ -483,16 +485,23 @@ impl Backend {
                 body,
             ))));
         }
+        let mut headers = passed_on(&response.headers);
+        if let header::Entry::Occupied(encoding) = headers.entry(header::CONTENT_ENCODING)
+            && encoding.get() == "identity"
+        {
+            encoding.remove();
+        }
         let head = Head {
             status: response.status,
-            headers: passed_on(&response.headers),
+            headers,
             provider: self.name.clone(),
             timing: None,
         };
         match (call.stream, is_event_stream(&response)) {
             (true, true) => {
+                let hide_usage = self.settings.stream_usage && call.hides_usage();
                 let stream =
-                    Stream::open(response.body, self.dialect, call.hides_usage(), deadline).await?;
+                    Stream::open(response.body, self.dialect, hide_usage, deadline).await?;
                 Ok((head, Answer::Stream(stream)))
             }
             (false, true) => Err(Error::BadAnswer("an event stream that nobody asked for")),
@@ -564,12 +573,16 @@ impl App {
 }
 
 /// The request's body in the provider's form, each step under its own stage.
-fn encode(dialect: &dyn Provider, call: &Call<'_>, model: &str, watch: &mut Stopwatch) -> Encoded {
+fn encode(backend: &Backend, call: &Call<'_>, model: &str, watch: &mut Stopwatch) -> Encoded {
+    let dialect = backend.dialect;
     watch.enter(Stage::MessageFormatting);
     let mut edits = dialect.messages(call);
 
     watch.enter(Stage::ParamsPreparation);
     edits.append(&mut dialect.params(call, model));
+    if backend.settings.stream_usage {
+        edits.extend(dialect.usage(call));
+    }
 
     watch.enter(Stage::RequestBody);
     let body = call.splice(&mut edits);

@@ -46,6 +46,21 @@ impl Gateway {
         Self::with(&variables)
     }
 
+    /// A gateway in front of two providers, called `openai` and `second`, where the first falls back on the second.
+    pub fn start_pair(first: &Provider, second: &Provider, more: &[(&str, &str)]) -> Self {
+        let base_url = format!("http://{}/v1", second.address);
+        let mut variables = vec![
+            ("PROVIDERS__SECOND__BASE_URL", base_url.as_str()),
+            ("PROVIDERS__SECOND__KEYS", r#"[{value="sk-test-second"}]"#),
+            ("PROVIDERS__SECOND__RETRIES__MAX", "0"),
+            ("PROVIDERS__OPENAI__RETRIES__MAX", "0"),
+            ("PROVIDERS__OPENAI__FALLBACKS", r#"["second/spare"]"#),
+        ];
+        variables.retain(|(name, _)| !more.iter().any(|(other, _)| name == other));
+        variables.extend_from_slice(more);
+        Self::start(first, &variables)
+    }
+
     /// A gateway with these variables, without the prefix.
     pub fn with(variables: &[(&str, &str)]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
@@ -100,18 +115,25 @@ impl Gateway {
 
     /// Waits until so many requests wait for the provider.
     pub async fn waiting(&mut self, wanted: u64) {
+        self.gauge(Gauge::Waiting, wanted).await;
+    }
+
+    /// Waits until a gauge shows that.
+    pub async fn gauge(&mut self, gauge: Gauge, wanted: u64) {
         let mut look = tokio::time::interval(Duration::from_millis(2));
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
                 look.tick().await;
                 let words = self.opened.words().unwrap();
                 let figures = View::of(words).unwrap().figures(words).unwrap();
-                if figures.gauges[Gauge::Waiting.index()] == wanted {
+                if figures.gauges[gauge.index()] == wanted {
                     return;
                 }
             }
         });
-        found.await.expect("so many wait");
+        found
+            .await
+            .unwrap_or_else(|_| panic!("no {wanted} {gauge:?}"));
     }
 
     /// Stops it, and says how the drain ended. What is left of the records can still be read.

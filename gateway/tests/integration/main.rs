@@ -13,6 +13,8 @@ mod tls;
 mod tunnel;
 
 mod connections;
+mod errors;
 mod layering;
 mod outcomes;
 mod reload;
+mod streams;
