@@ -68,17 +68,15 @@ pub fn router(desk: Arc<Desk>) -> Router {
     router
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .fallback(async |method: Method, uri: Uri| {
-            answer_error(&Error::UnknownRoute {
-                method,
-                path: uri.path().to_owned(),
-            })
+        .fallback(async |method: Method, uri: Uri, headers: HeaderMap| {
+            let path = uri.path().to_owned();
+            let error = Error::UnknownRoute { method, path };
+            with_id(answer_error(&error), &headers)
         })
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-            answer_error(&Error::WrongMethod {
-                method,
-                path: uri.path().to_owned(),
-            })
+        .method_not_allowed_fallback(async |method: Method, uri: Uri, headers: HeaderMap| {
+            let path = uri.path().to_owned();
+            let error = Error::WrongMethod { method, path };
+            with_id(answer_error(&error), &headers)
         })
         .with_state(desk)
 }
@@ -130,12 +128,22 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
             answer_error(&error)
         }
     };
-    response.headers_mut().insert(REQUEST_ID, name.clone());
-    response.headers_mut().insert(REQUEST_ID_SHORT, name);
+    name_by(&mut response, name);
     response
 }
 
-async fn models(State(desk): State<Arc<Desk>>) -> Response {
+/// Both names of the header: each family of clients reads its own.
+fn name_by(response: &mut Response, id: HeaderValue) {
+    response.headers_mut().insert(REQUEST_ID, id.clone());
+    response.headers_mut().insert(REQUEST_ID_SHORT, id);
+}
+
+fn with_id(mut response: Response, asked: &HeaderMap) -> Response {
+    name_by(&mut response, request_id(asked).0);
+    response
+}
+
+async fn models(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
     let data: Vec<_> = desk
         .worker
         .load_full()
@@ -144,16 +152,25 @@ async fn models(State(desk): State<Arc<Desk>>) -> Response {
         .iter()
         .map(|id| model_object(id))
         .collect();
-    axum_json(&json!({ "object": "list", "data": data }))
+    with_id(
+        axum_json(&json!({ "object": "list", "data": data })),
+        &headers,
+    )
 }
 
-async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
+async fn model(
+    State(desk): State<Arc<Desk>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
     // Slashes belong to the name, whether the client escaped them or not.
-    let models = desk.worker.load_full().models().await;
-    match models.into_iter().find(|known| *known == id) {
-        Some(id) => axum_json(&model_object(&id)),
-        None => answer_error(&Error::UnknownModel(id)),
-    }
+    let known = desk.worker.load_full().models().await;
+    let answer = if known.contains(&id) {
+        axum_json(&model_object(&id))
+    } else {
+        answer_error(&Error::UnknownModel(id))
+    };
+    with_id(answer, &headers)
 }
 
 fn model_object(id: &str) -> serde_json::Value {

@@ -13,8 +13,10 @@ mod tls;
 mod tunnel;
 
 mod connections;
+mod bytes;
 mod errors;
 mod layering;
 mod outcomes;
 mod reload;
+mod routing;
 mod streams;
