@@ -16,39 +16,37 @@ use crate::error::Error;
 /// The least and the most that a refused client is told to wait: the official clients diverge beyond a minute.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
-/// Weight of the newest interval in the mean between two permits given back.
-const NEWEST: f64 = 0.1;
+/// Places whose time makes up the mean; older ones fade.
+const REMEMBERED: u32 = 32;
 
 /// A provider's places, and the line in front of them.
 #[derive(Debug)]
 pub struct Queue {
     places: Arc<Semaphore>,
     concurrency: usize,
-    line: Arc<Line>,
+    waiting: AtomicUsize,
     waiting_max: usize,
     patience: Duration,
+    pace: Arc<Pace>,
 }
 
 /// A place at the provider, given back on drop.
 #[derive(Debug)]
 pub struct Permit {
     _place: OwnedSemaphorePermit,
-    line: Arc<Line>,
+    since: Instant,
+    pace: Arc<Pace>,
 }
 
-/// Who waits, and how fast places come free for them.
+/// How long a place is held, in the mean: while all are taken, they come free at that time divided by their number. The
+/// intervals at which they come free tell less: requests that began together end together.
 #[derive(Debug, Default)]
-struct Line {
-    waiting: AtomicUsize,
-    pace: Mutex<Pace>,
-}
+struct Pace(Mutex<Mean>);
 
-/// The mean interval between two places that came free while somebody waited. What passes while nobody does says
-/// nothing of how long a line takes.
 #[derive(Debug, Default)]
-struct Pace {
-    last: Option<Instant>,
-    interval: Option<Duration>,
+struct Mean {
+    count: u32,
+    held: Duration,
 }
 
 /// A place in the line, given back on drop: also when the client hangs up while waiting.
@@ -61,9 +59,10 @@ impl Queue {
         Self {
             places: Arc::new(Semaphore::new(concurrency)),
             concurrency,
-            line: Arc::default(),
+            waiting: AtomicUsize::new(0),
             waiting_max,
             patience,
+            pace: Arc::default(),
         }
     }
 
@@ -76,7 +75,7 @@ impl Queue {
     /// Requests that wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.line.waiting.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Places that are taken now.
@@ -114,17 +113,19 @@ impl Queue {
     fn permit(&self, place: OwnedSemaphorePermit) -> Permit {
         Permit {
             _place: place,
-            line: Arc::clone(&self.line),
+            since: Instant::now(),
+            pace: Arc::clone(&self.pace),
         }
     }
 
     fn line_up(&self) -> Result<Place<'_>, Error> {
-        let waiting = &self.line.waiting;
-        let joined = waiting.try_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-            (waiting < self.waiting_max).then_some(waiting + 1)
-        });
+        let joined = self
+            .waiting
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                (waiting < self.waiting_max).then_some(waiting + 1)
+            });
         match joined {
-            Ok(_) => Ok(Place(waiting)),
+            Ok(_) => Ok(Place(&self.waiting)),
             Err(waiting) => Err(Error::QueueFull {
                 waiting,
                 retry_after: self.retry_after(),
@@ -134,16 +135,11 @@ impl Queue {
 
     /// When the line as it stands will have been served, at the pace of late.
     fn retry_after(&self) -> Duration {
-        let pace = self
-            .line
-            .pace
-            .lock()
-            .expect("nobody panics with the pace in hand");
-        let interval = pace.interval.unwrap_or(RETRY_AFTER_MIN);
-        let ahead = u32::try_from(self.waiting() + 1).unwrap_or(u32::MAX);
-        interval
-            .saturating_mul(ahead)
-            .clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
+        let held = self.pace.held().unwrap_or(RETRY_AFTER_MIN);
+        let ahead = (self.waiting() + 1) as f64;
+        let wait = held.as_secs_f64() * ahead / self.concurrency as f64;
+        let wait = Duration::try_from_secs_f64(wait).unwrap_or(RETRY_AFTER_MAX);
+        wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
     }
 }
 
@@ -155,27 +151,21 @@ impl Drop for Place<'_> {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let somebody_waits = self.line.waiting.load(Ordering::Relaxed) > 0;
-        let mut pace = self
-            .line
-            .pace
-            .lock()
-            .expect("nobody panics with the pace in hand");
-        pace.freed(somebody_waits.then(Instant::now));
+        self.pace.freed(self.since.elapsed());
     }
 }
 
 impl Pace {
-    /// A place came free, at that time if somebody waited for it.
-    fn freed(&mut self, now: Option<Instant>) {
-        if let (Some(now), Some(last)) = (now, self.last) {
-            let newest = now.duration_since(last);
-            self.interval = Some(match self.interval {
-                None => newest,
-                Some(mean) => mean.mul_f64(1.0 - NEWEST) + newest.mul_f64(NEWEST),
-            });
-        }
-        self.last = now;
+    fn freed(&self, held: Duration) {
+        let mut mean = self.0.lock().expect("nobody panics with the pace in hand");
+        mean.count = (mean.count + 1).min(REMEMBERED);
+        let newest = 1.0 / f64::from(mean.count);
+        mean.held = mean.held.mul_f64(1.0 - newest) + held.mul_f64(newest);
+    }
+
+    fn held(&self) -> Option<Duration> {
+        let mean = self.0.lock().expect("nobody panics with the pace in hand");
+        (mean.count > 0).then_some(mean.held)
     }
 }
 
@@ -261,19 +251,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_follows_the_pace_at_which_places_come_free_for_those_who_wait() {
-        let queue = Queue::new(1, 10, Duration::from_secs(500));
-        // An idle hour says nothing.
-        drop(queue.admit(later()).await.unwrap());
+    async fn places_that_come_free_together_are_no_faster_than_one_after_another() {
+        let queue = Queue::new(4, 100, Duration::from_secs(500));
+        let held = [(); 4].map(|()| queue.admit(later()));
+        let mut permits = vec![];
+        for admission in held {
+            permits.push(admission.await.unwrap());
+        }
+        tokio::time::advance(Duration::from_secs(8)).await;
+        permits.clear();
+        // Idle time is nobody's.
         tokio::time::advance(Duration::from_hours(1)).await;
-        let mut held = queue.admit(later()).await.unwrap();
+        for _ in 0..4 {
+            permits.push(queue.admit(later()).await.unwrap());
+        }
+        let mut one = pin!(queue.admit(later()));
+        queued!(one);
+        assert_eq!(queue.retry_after(), Duration::from_secs(4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_after_follows_the_pace_at_which_places_come_free() {
+        let queue = Queue::new(1, 10, Duration::from_secs(500));
         for _ in 0..5 {
-            let mut next = pin!(queue.admit(later()));
-            queued!(next);
+            let held = queue.admit(later()).await.unwrap();
             tokio::time::advance(Duration::from_secs(4)).await;
             drop(held);
-            held = next.await.unwrap();
         }
+        let _held = queue.admit(later()).await.unwrap();
         let mut one = pin!(queue.admit(later()));
         queued!(one);
         // One waits, then whoever comes back: two intervals of four seconds.

@@ -17,6 +17,8 @@ mod bytes;
 mod errors;
 mod layering;
 mod outcomes;
+mod queue;
 mod reload;
+mod retries;
 mod routing;
 mod streams;
