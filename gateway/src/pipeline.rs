@@ -83,7 +83,7 @@ pub struct Held {
 
 enum Answer {
     Whole(Bytes),
-    Stream(Stream),
+    Stream(Box<Stream>),
 }
 
 /// A request to `target`, as its dialect has it. Made once, sent as often as attempts are made.
@@ -502,7 +502,7 @@ impl Backend {
                 let hide_usage = self.settings.stream_usage && call.hides_usage();
                 let stream =
                     Stream::open(response.body, self.dialect, hide_usage, deadline).await?;
-                Ok((head, Answer::Stream(stream)))
+                Ok((head, Answer::Stream(Box::new(stream))))
             }
             (false, true) => Err(Error::BadAnswer("an event stream that nobody asked for")),
             (_, false) => {

@@ -61,6 +61,10 @@ pub struct Stream {
 
 /// What the events so far have shown.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the bytes before"
+)]
 struct Seen {
     progress: Progress,
     failure: Option<Error>,
@@ -388,7 +392,7 @@ impl<H> Relay<H> {
     }
 
     /// An answer that comes event by event.
-    pub fn stream(mut stream: Stream, held: H, mut watch: Stopwatch) -> Self {
+    pub fn stream(mut stream: Box<Stream>, held: H, mut watch: Stopwatch) -> Self {
         watch.streams();
         watch.first_byte();
         stream.seen.note(&mut watch);
@@ -398,7 +402,7 @@ impl<H> Relay<H> {
         }
         watch.enter(Stage::ResponseWriting);
         Self {
-            source: Source::Stream(Box::new(stream)),
+            source: Source::Stream(stream),
             watch,
             _held: held,
         }

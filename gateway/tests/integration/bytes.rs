@@ -74,7 +74,7 @@ async fn a_body_that_two_readers_might_read_differently_is_refused_before_anyone
         br#"{"model":"openai/m","messages":[],}"#,
         br#"{"model":"openai/m","messages":[],"n":01}"#,
         br#"{"model":"openai/m","messages":[],"n":NaN}"#,
-        br#"{'model':'openai/m','messages':[]}"#,
+        br"{'model':'openai/m','messages':[]}",
         b"{\"model\":\"openai/m\",\"messages\":[\"\xff\xfe\"]}",
         b"{\"model\":\"openai/m\",\"messages\":[\"\xed\xa0\x80\"]}",
         b"{\"model\":\"openai/m\",\"messages\":[\"a\nb\"]}",

@@ -188,12 +188,15 @@ async fn a_success_that_is_none_becomes_an_error() {
     assert_eq!(answer.status, 502);
 }
 
+/// The least and the most that is told, in seconds.
+type Bounds = Option<(u64, u64)>;
+
 #[tokio::test]
 async fn when_to_come_back_is_passed_on_in_every_form() {
     let mut bench = Bench::new().await;
     let later =
         httpdate::fmt_http_date(std::time::SystemTime::now() + std::time::Duration::from_secs(90));
-    let rows: [(u16, String, Option<(u64, u64)>); 12] = [
+    let rows: [(u16, String, Bounds); 12] = [
         (429, "retry-after: 7\r\n".to_owned(), Some((7, 7))),
         (429, "retry-after: 0.2\r\n".to_owned(), Some((1, 1))),
         (429, "retry-after-ms: 2500\r\n".to_owned(), Some((3, 3))),

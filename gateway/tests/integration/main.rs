@@ -12,8 +12,8 @@ mod provider;
 mod tls;
 mod tunnel;
 
-mod connections;
 mod bytes;
+mod connections;
 mod errors;
 mod layering;
 mod outcomes;

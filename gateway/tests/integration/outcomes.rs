@@ -87,8 +87,8 @@ async fn an_answer_tells_its_stages_only_where_that_is_set() {
 async fn a_stream_is_completed_by_its_terminator() {
     let script = vec![
         stream_head(),
-        chunk(&delta("a")),
-        chunk(&delta("b")),
+        chunk(delta("a")),
+        chunk(delta("b")),
         chunk(FINISH),
         chunk(DONE),
         last_chunk(),
@@ -137,7 +137,7 @@ async fn a_client_that_leaves_in_the_queue_is_recorded_there_and_asks_nobody() {
 #[tokio::test]
 async fn a_client_that_leaves_in_a_stream_is_recorded_there_and_the_provider_is_let_go() {
     let mut provider =
-        Provider::start(vec![vec![stream_head(), chunk(&delta("a")), Step::Stall]]).await;
+        Provider::start(vec![vec![stream_head(), chunk(delta("a")), Step::Stall]]).await;
     let mut gateway = Gateway::start(&provider, &[]);
     let mut client = Client::post(gateway.address, &stream("openai/m")).await;
     client.until("\"a\"").await;
@@ -208,8 +208,7 @@ async fn a_failure_that_lasts_is_tried_three_times_in_one_record() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_ends_in_an_error_event_and_no_terminator() {
-    let provider =
-        Provider::start(vec![vec![stream_head(), chunk(&delta("a")), Step::Reset]]).await;
+    let provider = Provider::start(vec![vec![stream_head(), chunk(delta("a")), Step::Reset]]).await;
     let mut gateway = Gateway::start(&provider, &[]);
     let answer = ask(gateway.address, &stream("openai/m")).await;
     assert!(
@@ -260,7 +259,7 @@ async fn a_drain_lets_a_stream_finish() {
     let gate = std::sync::Arc::new(tokio::sync::Notify::new());
     let script = vec![
         stream_head(),
-        chunk(&delta("a")),
+        chunk(delta("a")),
         Step::Wait(gate.clone()),
         chunk(FINISH),
         chunk(DONE),

@@ -274,7 +274,7 @@ async fn a_line_of_megabytes_passes() {
 #[tokio::test]
 async fn an_event_beyond_the_limit_ends_in_an_error_event() {
     let mut bench = Bench::new(&[]).await;
-    let mut script = vec![stream_head(), chunk(&delta("a")), chunk("data: ")];
+    let mut script = vec![stream_head(), chunk(delta("a")), chunk("data: ")];
     script.extend((0..33).map(|_| chunk("x".repeat(1 << 20))));
     let (answer, outcome) = bench.relays(script).await;
     assert!(answer.body.starts_with(&delta("a")) && answer.body.len() < 1_000);
@@ -349,7 +349,7 @@ async fn a_terminator_is_supplied_only_where_nothing_else_is_missing() {
         ),
         (vec![stream_head(), chunk(&unfinished), Step::Reset], false),
         (vec![stream_head(), chunk(&unfinished), Step::Close], false),
-        (vec![stream_head(), chunk(&delta("a")), Step::Close], false),
+        (vec![stream_head(), chunk(delta("a")), Step::Close], false),
     ];
     assert_eq!(rows.len(), ROWS);
     for (number, (script, is_whole)) in rows.into_iter().enumerate() {
@@ -385,7 +385,7 @@ async fn a_terminator_is_supplied_only_where_nothing_else_is_missing() {
 async fn a_stream_that_falls_silent_ends_in_an_error_event() {
     let mut bench = Bench::new(&[("PROVIDERS__OPENAI__TIMEOUTS__IDLE", "200ms")]).await;
     let (answer, outcome) = bench
-        .relays(vec![stream_head(), chunk(&delta("a")), Step::Stall])
+        .relays(vec![stream_head(), chunk(delta("a")), Step::Stall])
         .await;
     assert_eq!(last_error(&answer)["code"], "provider_timeout");
     assert_eq!(
@@ -404,7 +404,7 @@ async fn a_stream_may_be_longer_than_any_deadline_if_it_is_never_silent() {
     let mut bench = Bench::new(&timeouts).await;
     let mut script = vec![stream_head()];
     for _ in 0..6 {
-        script.extend([chunk(&delta("a")), Step::Work(Duration::from_millis(100))]);
+        script.extend([chunk(delta("a")), Step::Work(Duration::from_millis(100))]);
     }
     script.extend([chunk(FINISH), chunk(DONE), last_chunk()]);
     let (answer, outcome) = bench.relays(script).await;
@@ -631,7 +631,7 @@ async fn a_fallback_takes_over_before_the_first_content_and_never_after_it() {
     .await;
     check(vec![stream_head(), last_chunk()], second(), Ok(&good)).await;
     check(
-        vec![stream_head(), chunk(&delta("a")), Step::Reset],
+        vec![stream_head(), chunk(delta("a")), Step::Reset],
         second(),
         Err(200),
     )
