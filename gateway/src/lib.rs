@@ -36,6 +36,7 @@ pub mod start;
 
 pub mod server;
 
+pub mod access;
 pub mod routes;
 
 pub mod pipeline;

@@ -15,12 +15,20 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 
+use crate::access::Access;
 use crate::budget::Share;
 use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::error::{Blame, Error, Next};
-use crate::pipeline::Worker;
+use crate::pipeline::{Head, Held, Worker};
+use crate::provider::Reach;
+use crate::relay::Relay;
+use crate::shutdown::Cut;
 use crate::stopwatch::{Sink, Stopwatch};
+
+mod ending;
+
+use ending::Ending;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What Anthropic's clients read.
@@ -37,6 +45,8 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 pub struct Desk {
     /// The pipeline.
     pub worker: Worker,
+    /// Who may ask.
+    pub access: Arc<Access>,
     /// Where records go.
     pub sink: Arc<dyn Sink>,
     /// What stamps are read from.
@@ -47,6 +57,8 @@ pub struct Desk {
     pub request_body_bytes_max: usize,
     /// Whether the gateway is stopping.
     pub draining: Arc<AtomicBool>,
+    /// Reaches what is left when its time is over.
+    pub cut: Cut,
 }
 
 /// When a request's head was read; put into its extensions by whoever serves the connection.
@@ -94,21 +106,15 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
         .get::<Began>()
         .map_or_else(|| desk.clock.stamp(), |Began(stamp)| *stamp);
     let (name, id) = request_id(request.headers());
-    let mut watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
-    let patience = patience(request.headers());
-    let answered = match read(request, &desk).await {
-        Ok((body, share)) => {
-            watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-            desk.worker.chat(body, share, patience, watch).await
-        }
-        Err(error) => {
-            watch.failed(&error);
-            Err(error)
-        }
-    };
-    let mut response = match answered {
+    let watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
+    let mut response = match ask(&desk, request, watch).await {
         Ok((head, relay)) => {
-            let mut response = Response::new(Body::new(relay));
+            let body = if relay.is_stream() {
+                Body::new(Ending::new(relay, desk.cut.clone()))
+            } else {
+                Body::new(relay)
+            };
+            let mut response = Response::new(body);
             *response.status_mut() = head.status;
             *response.headers_mut() = head.headers;
             if let Ok(provider) = HeaderValue::try_from(head.provider) {
@@ -126,22 +132,67 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
     response
 }
 
-async fn models(State(desk): State<Arc<Desk>>) -> Response {
-    let data: Vec<_> = desk
-        .worker
-        .models()
+/// From a request's head to its answer's: who asks, the body, the pipeline. Whichever way it ends, the stopwatch is told.
+async fn ask(
+    desk: &Desk,
+    request: Request<Body>,
+    mut watch: Stopwatch,
+) -> Result<(Head, Relay<Held>), Error> {
+    let patience = patience(request.headers());
+    let read = async {
+        if desk.draining.load(Ordering::Relaxed) {
+            return Err(Error::Draining);
+        }
+        let reach = desk.access.admit(&request)?;
+        let (body, share) = tokio::select! {
+            biased;
+            read = read(request, desk) => read?,
+            () = desk.cut.clone().over() => {
+                desk.cut.count();
+                return Err(Error::Draining);
+            }
+        };
+        Ok((reach, body, share))
+    };
+    let (reach, body, share) = match read.await {
+        Ok(read) => read,
+        Err(error) => {
+            watch.failed(&error);
+            return Err(error);
+        }
+    };
+    watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    let cut = async {
+        desk.cut.clone().over().await;
+        desk.cut.count();
+    };
+    desk.worker
+        .chat(body, share, (reach, patience), cut, watch)
         .await
-        .iter()
-        .map(|id| model_object(id))
-        .collect();
-    axum_json(&json!({ "object": "list", "data": data }))
 }
 
-async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
+async fn models(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
+    match desk.access.admit(&request) {
+        Ok(reach) => {
+            let names = names(&desk, reach).await;
+            let data: Vec<_> = names.iter().map(|id| model_object(id)).collect();
+            axum_json(&json!({ "object": "list", "data": data }))
+        }
+        Err(error) => answer_error(&error),
+    }
+}
+
+async fn model(
+    State(desk): State<Arc<Desk>>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Response {
+    let reach = match desk.access.admit(&request) {
+        Ok(reach) => reach,
+        Err(error) => return answer_error(&error),
+    };
     // Slashes belong to the name, whether the client escaped them or not.
-    match desk
-        .worker
-        .models()
+    match names(&desk, reach)
         .await
         .into_iter()
         .find(|known| *known == id)
@@ -149,6 +200,13 @@ async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Respons
         Some(id) => axum_json(&model_object(&id)),
         None => answer_error(&Error::UnknownModel(id)),
     }
+}
+
+/// The models that the client may ask for.
+async fn names(desk: &Desk, reach: &Reach) -> Vec<String> {
+    let mut names = desk.worker.models().await;
+    names.retain(|name| reach.allows(name));
+    names
 }
 
 fn model_object(id: &str) -> serde_json::Value {
@@ -190,6 +248,9 @@ pub fn answer_error(error: &Error) -> Response {
             RETRY_AFTER_MS,
             HeaderValue::from(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         );
+    }
+    if facts.status == StatusCode::UNAUTHORIZED && facts.blame == Blame::Client {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if facts.blame == Blame::Provider && facts.next != Next::Nothing {
         // Our tries are spent. The client's, times ours, times the keys, would make a storm.

@@ -24,12 +24,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tower_service::Service as _;
 
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::machine::Machine;
 use crate::pipeline::{App, Worker};
 use crate::routes::{self, Began, Desk};
-use crate::shutdown::{Drained, Phase, Shutdown};
+use crate::shutdown::{Cut, Drained, Phase, Shutdown};
 use crate::stopwatch::Sink;
 use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
 use crate::upstream::Tls;
@@ -40,6 +41,8 @@ const BACKLOG: i32 = 4_096;
 const HANDOVER: usize = 1_024;
 /// How long the acceptor rests when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a request that is cut off has for saying so.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Descriptors that are not for requests: the segment, listeners, logs, the runtimes' own.
 const DESCRIPTORS_APART: u64 = 256;
 
@@ -113,14 +116,17 @@ impl Server {
         let _ = counted.set(Arc::clone(&telemetry));
 
         let (shutdown, draining) = (Shutdown::new(), Arc::new(AtomicBool::new(false)));
+        let access = Arc::new(Access::front(&config)?);
         let seat = |(number, connections): (usize, Arc<AtomicUsize>)| {
             let desk = Desk {
                 worker: Worker::new(Arc::clone(&app), &config, &tls)?,
+                access: Arc::clone(&access),
                 sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
                 clock: clock.clone(),
                 server: config.server.clone(),
                 request_body_bytes_max: config.client.request_body_bytes_max,
                 draining: Arc::clone(&draining),
+                cut: shutdown.cut(),
             };
             seat(
                 number,
@@ -322,6 +328,7 @@ async fn run(
     telemetry: Arc<Telemetry>,
 ) {
     let (clock, header_timeout) = (desk.clock.clone(), desk.server.header_timeout);
+    let cut = desk.cut.clone();
     let router = routes::router(Arc::new(desk));
     let mut connections = JoinSet::new();
     let probed = tokio::spawn(telemetry.be_probed(number));
@@ -332,7 +339,8 @@ async fn run(
                 let seated = Seated(Arc::clone(&open));
                 let Ok(stream) = TcpStream::from_std(stream) else { continue };
                 let door = Door { router: router.clone(), clock: clock.clone() };
-                connections.spawn(connection(stream, door, header_timeout, guest.clone(), seated));
+                let leaving = (guest.clone(), cut.clone());
+                connections.spawn(connection(stream, door, header_timeout, leaving, seated));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -346,7 +354,7 @@ async fn connection(
     stream: TcpStream,
     door: Door,
     header_timeout: Duration,
-    mut guest: watch::Receiver<Phase>,
+    (mut guest, cut): (watch::Receiver<Phase>, Cut),
     _seated: Seated,
 ) {
     let _ = stream.set_nodelay(true);
@@ -356,14 +364,25 @@ async fn connection(
         .header_read_timeout(header_timeout);
     let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), door));
     loop {
+        let phase = *guest.borrow_and_update();
+        match phase {
+            Phase::Serve => {}
+            Phase::Drain => served.as_mut().graceful_shutdown(),
+            Phase::Cut => {
+                served.as_mut().graceful_shutdown();
+                cut.now();
+                let _ = tokio::time::timeout(LAST_WORDS, served).await;
+                return;
+            }
+        }
         tokio::select! {
             // How a connection ends is told by its requests' records.
             _ = served.as_mut() => return,
-            changed = guest.changed() => match (changed, *guest.borrow_and_update()) {
-                (Ok(()), Phase::Serve) => {}
-                (Ok(()), Phase::Drain) => served.as_mut().graceful_shutdown(),
-                (Ok(()), Phase::Cut) | (Err(_), _) => return,
-            },
+            changed = guest.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
         }
     }
 }

@@ -83,6 +83,9 @@ impl Stopwatch {
     pub fn failed(&mut self, error: &Error) {
         self.record.outcome = error.outcome();
         self.record.status = error.facts().status.as_u16();
+        if matches!(error, Error::Draining) {
+            self.record.flags |= flags::DRAINED;
+        }
     }
 
     /// The answer broke off after it had begun.

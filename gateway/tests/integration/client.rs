@@ -73,7 +73,17 @@ impl Client {
     /// Sends a chat with further header lines, each with its line end.
     pub async fn send_chat(&mut self, headers: &str, body: &str) {
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+            body.len()
+        );
+        self.send(&[head.as_bytes(), body.as_bytes()].concat())
+            .await;
+    }
+
+    /// Sends a chat on a connection that may be kept.
+    pub async fn send_kept(&mut self, body: &str) {
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         self.send(&[head.as_bytes(), body.as_bytes()].concat())

@@ -101,18 +101,27 @@ impl Gateway {
 
     /// Waits until so many requests wait for the provider.
     pub async fn waiting(&mut self, wanted: u64) {
+        self.gauge(Gauge::Waiting, wanted).await;
+    }
+
+    /// Waits until so many requests are in the gateway.
+    pub async fn in_flight(&self, wanted: u64) {
+        self.gauge(Gauge::InFlight, wanted).await;
+    }
+
+    async fn gauge(&self, gauge: Gauge, wanted: u64) {
         let mut look = tokio::time::interval(Duration::from_millis(2));
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
                 look.tick().await;
                 let words = self.opened.words().unwrap();
                 let figures = View::of(words).unwrap().figures(words).unwrap();
-                if figures.gauges[Gauge::Waiting.index()] == wanted {
+                if figures.gauges[gauge.index()] == wanted {
                     return;
                 }
             }
         });
-        found.await.expect("so many wait");
+        found.await.expect("so many are there");
     }
 
     /// Stops it, and says how the drain ended. What is left of the records can still be read.

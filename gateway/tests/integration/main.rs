@@ -10,5 +10,7 @@ mod client;
 mod gateway;
 mod provider;
 
+mod access;
+mod drain;
 mod layering;
 mod outcomes;
