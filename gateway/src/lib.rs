@@ -34,6 +34,7 @@ pub mod logging;
 pub mod mock;
 pub mod start;
 
+pub mod admin;
 pub mod server;
 
 pub mod access;

@@ -214,7 +214,9 @@ fn model_object(id: &str) -> serde_json::Value {
     json!({ "id": id, "object": "model", "created": 0, "owned_by": owner })
 }
 
-fn axum_json(value: &serde_json::Value) -> Response {
+/// A successful answer.
+#[must_use]
+pub fn axum_json(value: &serde_json::Value) -> Response {
     json_response(StatusCode::OK, value.to_string().into())
 }
 

@@ -94,6 +94,11 @@ impl Client {
         self.stream.write_all(bytes).await.unwrap();
     }
 
+    /// Whether the connection still takes `bytes`.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
+    }
+
     /// Waits until `text` has come.
     pub async fn until(&mut self, text: &str) {
         tokio::time::timeout(PATIENCE, async {

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bifrost_gateway::config::{self, Environment, Sources};
-use bifrost_gateway::server::Server;
+use bifrost_gateway::server::{Certificates, Server};
 use bifrost_gateway::shutdown::Drained;
 use bifrost_shared::layout::Gauge;
 use bifrost_shared::record::Record;
@@ -21,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Gateway {
     pub address: SocketAddr,
+    /// Where its admin listener is; of no use if it has none.
+    pub admin: SocketAddr,
+    pub certificates: Option<Arc<Certificates>>,
     opened: Opened,
     samples: Samples,
     stop: Option<oneshot::Sender<()>>,
@@ -31,6 +35,11 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway in front of `provider`, called `openai`, with one key; `more` are further variables, without the prefix.
     pub fn start(provider: &Provider, more: &[(&str, &str)]) -> Self {
+        Self::try_start(provider, more).unwrap()
+    }
+
+    /// The same, if it starts.
+    pub fn try_start(provider: &Provider, more: &[(&str, &str)]) -> anyhow::Result<Self> {
         let base_url = format!("http://{}/v1", provider.address);
         let mut variables = vec![
             ("PROVIDERS__OPENAI__BASE_URL", base_url.as_str()),
@@ -40,16 +49,17 @@ impl Gateway {
         ];
         variables.retain(|(name, _)| !more.iter().any(|(other, _)| name == other));
         variables.extend_from_slice(more);
-        Self::with(&variables)
+        Self::try_with(&variables)
     }
 
     /// A gateway with these variables, without the prefix.
-    pub fn with(variables: &[(&str, &str)]) -> Self {
+    fn try_with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir().unwrap();
         let segment: PathBuf = scratch.path().join("test.seg");
         let mut environment = Environment::default();
         let own = [
             ("SERVER__LISTEN", "127.0.0.1:0"),
+            ("ADMIN__LISTEN", "127.0.0.1:0"),
             ("TELEMETRY__SEGMENT", segment.to_str().unwrap()),
         ];
         for (name, value) in own.iter().chain(variables) {
@@ -62,8 +72,10 @@ impl Gateway {
             ..Sources::default()
         })
         .unwrap_or_else(|problems| panic!("{problems}"));
-        let server = Server::start(loaded.config).unwrap();
+        let server = Server::start(loaded.config)?;
         let address = server.address();
+        let admin = server.admin_address().unwrap_or(address);
+        let certificates = server.certificates();
         let opened = Opened::open(&segment).unwrap();
         let words = opened.words().unwrap();
         let samples = View::of(words).unwrap().samples_from_oldest(words).unwrap();
@@ -74,14 +86,16 @@ impl Gateway {
             },
             |()| std::future::pending(),
         ));
-        Self {
+        Ok(Self {
             address,
+            admin,
+            certificates,
             opened,
             samples,
             stop: Some(stop),
             served,
             _scratch: scratch,
-        }
+        })
     }
 
     /// Waits for the next record.

@@ -11,6 +11,10 @@ mod gateway;
 mod provider;
 
 mod access;
+mod admin;
+mod certificates;
+mod clients;
 mod drain;
+mod http2;
 mod layering;
 mod outcomes;
