@@ -43,14 +43,13 @@ struct Hosts {
 }
 
 impl Access {
-    /// The front door's.
+    /// The front door's, which is at `address`.
     ///
     /// # Errors
     ///
     /// If the system gives no random numbers.
-    pub fn front(config: &config::Config) -> anyhow::Result<Self> {
-        let server = &config.server;
-        Self::new(&config.client_keys, server.listen.ip(), &server.hosts)
+    pub fn front(config: &config::Config, address: IpAddr) -> anyhow::Result<Self> {
+        Self::new(&config.client_keys, address, &config.server.hosts)
     }
 
     /// The admin listener's.

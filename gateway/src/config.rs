@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,8 +73,19 @@ pub struct Config {
     pub log: Log,
 }
 
+impl Config {
+    /// Whether, listening on `address`, it would serve strangers: without client keys, beyond this machine, and nobody
+    /// said that it may.
+    #[must_use]
+    pub fn is_open_beyond(&self, address: IpAddr) -> bool {
+        self.client_keys.is_empty()
+            && !self.server.allow_unauthenticated
+            && !address.to_canonical().is_loopback()
+    }
+}
+
 /// The front door.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     /// `server.listen`
     pub listen: SocketAddr,
@@ -111,7 +122,7 @@ pub struct TlsFiles {
 }
 
 /// Someone who may ask.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientKey {
     /// `name`: what logs call it. Never the secret.
     pub name: String,
@@ -122,7 +133,7 @@ pub struct ClientKey {
 }
 
 /// The listener for those who run the gateway.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     /// `admin.enabled`
     pub enabled: bool,
@@ -135,7 +146,7 @@ pub struct Admin {
 }
 
 /// The seed's `client` section.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Client {
     /// `client.initial_pool_size`: kept as the reference that requests in flight are shown against. Nothing is
     /// preallocated: an object pool buys at most 11 ns an object in Rust.
@@ -147,7 +158,7 @@ pub struct Client {
 }
 
 /// One provider, under the name that models carry in front.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Provider {
     /// `kind`
     pub kind: Kind,
@@ -170,10 +181,16 @@ pub struct Provider {
     pub fallbacks: Vec<String>,
     /// `headers`: sent with each request, name and value checked.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// `ca_file`: certificates (PEM) to trust instead of the bundled roots.
+    /// `ca_file`: certificates (PEM) to trust instead of the bundled roots; the system's are a file, too.
     pub ca_file: Option<PathBuf>,
     /// `proxy`: an HTTP(S) proxy for requests to this provider; by default `HTTPS_PROXY` and its kin decide.
     pub proxy: Option<String>,
+    /// `connects_max`: connections that each runtime opens to it at once. Whoever needs another waits its turn; that
+    /// does not count as connecting.
+    pub connects_max: usize,
+    /// `http2.connections`: HTTP/2 connections that each runtime keeps to it; zero, and none here, for HTTP/1.1. The
+    /// provider has to speak HTTP/2. 100 requests are in flight on each, so that this bounds `concurrency`, too.
+    pub http2: Option<NonZeroUsize>,
     /// `rest.*`
     pub rest: Rest,
 }
@@ -194,6 +211,8 @@ impl fmt::Debug for Provider {
             .field("headers", &self.headers)
             .field("ca_file", &self.ca_file)
             .field("proxy", &self.proxy.as_ref().map(|_| "[secret]"))
+            .field("connects_max", &self.connects_max)
+            .field("http2", &self.http2)
             .field("rest", &self.rest)
             .finish()
     }
@@ -207,7 +226,7 @@ pub enum Kind {
 }
 
 /// One API key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// `name`: what logs, telemetry and headers call it. Never the secret.
     pub name: String,
@@ -220,7 +239,7 @@ pub struct Key {
 }
 
 /// How often, and after how long, a failed attempt is repeated.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Retries {
     /// `retries.max`: attempts after the first, over all keys.
     pub max: u32,
@@ -231,7 +250,7 @@ pub struct Retries {
 }
 
 /// Deadlines. Each has a default that suits language models.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Timeouts {
     /// `timeouts.connect`: opening a connection, TLS included.
     pub connect: Duration,
@@ -247,7 +266,7 @@ pub struct Timeouts {
 }
 
 /// How long a key that failed is left alone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rest {
     /// `rest.rate_limited`: after a 429 that names no time.
     pub rate_limited: Duration,
@@ -262,7 +281,7 @@ pub struct Rest {
 }
 
 /// Where figures go.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {
     /// `telemetry.enabled`: whether a segment is made.
     pub enabled: bool,
@@ -276,7 +295,7 @@ pub struct Telemetry {
 }
 
 /// What is logged, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Log {
     /// `log.level`: error, warn, info, debug or trace.
     pub level: tracing::Level,

@@ -304,11 +304,31 @@ impl Error {
     /// The outcome that the record shows.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
+        if matches!(self, Self::BodyBroken) {
+            // It went away in the middle of what it had to say.
+            return Outcome::Cancelled;
+        }
         match self.facts().blame {
             Blame::Client => Outcome::Rejected,
             Blame::Gateway => Outcome::Refused,
             Blame::Provider => Outcome::Failed,
         }
+    }
+
+    /// Whether a deadline ended it.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        matches!(
+            self,
+            Self::BodyTimeout
+                | Self::QueueTimeout { .. }
+                | Self::Silent { .. }
+                | Self::Deadline
+                | Self::Unreachable {
+                    kind: Unreachable::Timeout,
+                    ..
+                }
+        )
     }
 
     /// When the client may come again, if that is known.
@@ -374,11 +394,12 @@ impl Answered {
             400..=499 => (Blame::Client, Next::Nothing),
             _ => (Blame::Provider, Next::Fallback),
         };
-        // A redirect is never followed, and means nothing to the client: the provider is set up wrongly.
-        let status = if self.status.is_redirection() {
-            StatusCode::BAD_GATEWAY
-        } else {
+        // A redirect is never followed, and means nothing to the client: the provider is set up wrongly. So does what is
+        // no status of an error.
+        let status = if self.status.is_client_error() || self.status.is_server_error() {
             self.status
+        } else {
+            StatusCode::BAD_GATEWAY
         };
         Facts {
             blame,
@@ -434,6 +455,7 @@ mod tests {
     #[test]
     fn a_redirect_reaches_the_client_as_502() {
         assert_eq!(answered(302, None).facts().status, StatusCode::BAD_GATEWAY);
+        assert_eq!(answered(999, None).facts().status, StatusCode::BAD_GATEWAY);
     }
 
     #[test]

@@ -222,6 +222,42 @@ impl Keys {
         Err(NoKey::Refused)
     }
 
+    /// A key that is neither benched nor resting, for a question that is about no model. It never takes the place of a
+    /// probe.
+    #[must_use]
+    pub fn any_healthy(&self, now: Instant) -> Option<Lease> {
+        let health = self
+            .health
+            .lock()
+            .expect("nobody panics with the health in hand");
+        let is_healthy = |index: &usize| {
+            let health = &health[*index];
+            self.list[*index].weight > 0.0
+                && health.benched.is_none()
+                && health.rests.iter().all(|(_, until)| *until <= now)
+        };
+        (0..self.list.len())
+            .find(is_healthy)
+            .map(|index| self.leased(index))
+    }
+
+    /// When the first key that rests for `model` is back.
+    #[must_use]
+    pub fn soonest_back(&self, model: &str, now: Instant) -> Option<Instant> {
+        let health = self
+            .health
+            .lock()
+            .expect("nobody panics with the health in hand");
+        let allowed = self
+            .list
+            .iter()
+            .zip(health.iter())
+            .filter(|(key, _)| key.may_serve(model));
+        allowed
+            .filter_map(|(_, health)| health.rests_until(model, now))
+            .min()
+    }
+
     fn leased(&self, index: usize) -> Lease {
         Lease {
             index,
@@ -462,6 +498,19 @@ mod tests {
         fail(&keys, 429, Some(Duration::from_secs(20)));
         let none = keys.lease("m", &Tried::default(), now, 0.0).unwrap_err();
         assert_eq!(none, NoKey::Resting(now + Duration::from_secs(20)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_about_no_model_takes_no_probe() {
+        let keys = keys(&[1.0]);
+        fail(&keys, 401, None);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(keys.any_healthy(Instant::now()).is_none());
+        assert!(
+            keys.lease("m", &Tried::default(), Instant::now(), 0.0)
+                .is_ok(),
+            "the probe is still there"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -41,6 +41,7 @@ pub mod access;
 pub mod routes;
 
 pub mod pipeline;
+pub mod reload;
 
 pub mod budget;
 pub mod call;

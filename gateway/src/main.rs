@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use bifrost_gateway::cli::{Cli, ConfigTask, Task};
 use bifrost_gateway::server::Server;
 use bifrost_gateway::shutdown::Signals;
-use bifrost_gateway::{config, load, logging, mock, start};
+use bifrost_gateway::{config, load, logging, mock, reload, start};
 use clap::Parser as _;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -45,11 +46,14 @@ fn settings(cli: &Cli) -> anyhow::Result<config::Loaded> {
 #[tokio::main(flavor = "current_thread")]
 async fn serve(cli: &Cli) -> anyhow::Result<()> {
     let demo = start::demo(cli)?;
-    let loaded = config::load(&start::sources(cli, demo.as_ref())?)?;
+    let sources = start::sources(cli, demo.as_ref())?;
+    let loaded = config::load(&sources)?;
     start::has_a_provider(&loaded.config)?;
     logging::start(&loaded.config.log);
     let mut signals = Signals::new()?;
     let server = Server::start(loaded.config)?;
+    let hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(reload::watch(server.reload(), hangup, sources));
     let load = start::greet(cli, &server)?;
     let stop = async {
         signals.next().await;

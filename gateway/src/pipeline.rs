@@ -11,44 +11,55 @@ use tokio::time::Instant;
 
 use crate::budget::{Budget, Share};
 use crate::call::Call;
-use crate::config::{Config, Retries, Timeouts};
+use crate::config::{self, Config, Retries};
 use crate::error::{Error, Facts, Next};
 use crate::keys::{Keys, Lease, NoKey, Tried};
 use crate::provider::{Catalogue, Provider, Reach, Target, dialect};
 use crate::queue::{Permit, Queue};
 use crate::relay::{Relay, Stream};
 use crate::stopwatch::Stopwatch;
-use crate::upstream::{Request, Response, Tls, Upstream};
+use crate::upstream::{Common, Request, Response, Upstream, in_flight_max};
 
 /// Bytes of an answer that is held whole. A larger one has to be streamed.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of an error answer that are read.
+/// Bytes of an error answer that are read, and how long they are waited for.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What all runtimes share: which providers there are, their places and their keys.
+///
+/// It never changes: other settings make another, which takes over what they leave as it was (see
+/// [`renewed`](Self::renewed)).
 pub struct App {
-    providers: Vec<Backend>,
+    providers: Vec<Arc<Backend>>,
     catalogue: Catalogue,
     /// Bytes of bodies that may be held.
     pub budget: Arc<Budget>,
-    count: Box<dyn Fn(Counter) + Send + Sync>,
+    count: Count,
+    /// Whether answers tell how long each stage took.
+    tells_timing: bool,
+    /// Every provider there ever was, by its place in telemetry: a place is never given to another.
+    slots: Vec<String>,
 }
+
+/// Counts what no record does.
+pub type Count = Arc<dyn Fn(Counter) + Send + Sync>;
 
 struct Backend {
     name: String,
+    /// Its place in [`App::slots`].
+    slot: usize,
+    settings: config::Provider,
     dialect: &'static dyn Provider,
-    queue: Queue,
-    keys: Keys,
-    retries: Retries,
-    timeouts: Timeouts,
-    models: Vec<String>,
+    queue: Arc<Queue>,
+    keys: Arc<Keys>,
 }
 
 /// What one runtime has of its own: connections to the providers.
 pub struct Worker {
     /// What it shares with the others.
     pub app: Arc<App>,
-    upstreams: Vec<Upstream>,
+    upstreams: Vec<Arc<Upstream>>,
 }
 
 /// The head of an answer to the client.
@@ -59,6 +70,8 @@ pub struct Head {
     pub headers: HeaderMap,
     /// The provider that answered, by name.
     pub provider: String,
+    /// How long each stage took, up to the answer's beginning.
+    pub timing: Option<String>,
 }
 
 /// What is held until the last byte.
@@ -77,38 +90,82 @@ enum Answer {
 struct Encoded(Bytes);
 
 impl App {
-    /// The providers of `config`. `count` counts what no record does.
+    /// The providers of `config`.
     ///
     /// # Errors
     ///
     /// If a key can't be sent.
-    pub fn new(config: &Config, count: Box<dyn Fn(Counter) + Send + Sync>) -> anyhow::Result<Self> {
-        let backend = |(name, provider): (&String, &crate::config::Provider)| {
-            Ok(Backend {
-                name: name.clone(),
-                dialect: dialect(provider.kind),
-                queue: Queue::new(
-                    provider.concurrency,
-                    config.client.buffer_size,
-                    provider.timeouts.queue,
-                ),
-                keys: Keys::new(&provider.keys, provider.rest.clone())?,
-                retries: provider.retries.clone(),
-                timeouts: provider.timeouts.clone(),
-                models: provider.models.clone(),
-            })
-        };
-        Ok(Self {
-            providers: config
-                .providers
-                .iter()
-                .map(backend)
-                .collect::<anyhow::Result<_>>()?,
-            catalogue: Catalogue::new(&config.providers),
-            budget: Arc::new(Budget::new(
-                config.server.body_budget_bytes.unwrap_or(usize::MAX),
-            )),
+    pub fn new(config: &Config, count: Count) -> anyhow::Result<Self> {
+        let budget = Budget::new(config.server.body_budget_bytes.unwrap_or(usize::MAX));
+        let nothing = Self {
+            providers: vec![],
+            catalogue: Catalogue::default(),
+            budget: Arc::new(budget),
             count,
+            tells_timing: false,
+            slots: vec![],
+        };
+        nothing.renewed(config)
+    }
+
+    /// The providers of `config`, which comes after the present one. The line in front of a provider and what is known
+    /// of its keys live on where their settings stay the same. Requests that are under way end with what they began
+    /// with.
+    ///
+    /// # Errors
+    ///
+    /// If a key can't be sent.
+    pub fn renewed(&self, config: &Config) -> anyhow::Result<Self> {
+        let mut slots = self.slots.clone();
+        let mut providers = vec![];
+        for (name, settings) in &config.providers {
+            let slot = slots
+                .iter()
+                .position(|slot| slot == name)
+                .unwrap_or_else(|| {
+                    slots.push(name.clone());
+                    slots.len() - 1
+                });
+            let before = self.providers.iter().find(|backend| backend.name == *name);
+            let places = in_flight_max(settings, config.server.workers);
+            let waiting_max = config.client.buffer_size;
+            let queue = before
+                .filter(|backend| {
+                    backend
+                        .queue
+                        .is(places, waiting_max, settings.timeouts.queue)
+                })
+                .map(|backend| Arc::clone(&backend.queue));
+            let keys = before
+                .filter(|backend| {
+                    backend.settings.keys == settings.keys && backend.settings.rest == settings.rest
+                })
+                .map(|backend| Arc::clone(&backend.keys));
+            let keys = match keys {
+                Some(keys) => keys,
+                None => Arc::new(Keys::new(&settings.keys, settings.rest.clone())?),
+            };
+            let queue = queue.unwrap_or_else(|| {
+                Arc::new(Queue::new(places, waiting_max, settings.timeouts.queue))
+            });
+            let (name, settings, dialect) =
+                (name.clone(), settings.clone(), dialect(settings.kind));
+            providers.push(Arc::new(Backend {
+                name,
+                slot,
+                settings,
+                dialect,
+                queue,
+                keys,
+            }));
+        }
+        Ok(Self {
+            providers,
+            catalogue: Catalogue::new(&config.providers),
+            budget: Arc::clone(&self.budget),
+            count: Arc::clone(&self.count),
+            tells_timing: config.server.server_timing,
+            slots,
         })
     }
 
@@ -121,33 +178,65 @@ impl App {
         })
     }
 
-    /// Providers and their keys, by configured name.
+    /// Providers and their keys, by configured name and in their places. One that is gone has no key any more.
     #[must_use]
     pub fn names(&self) -> Vec<(String, Vec<String>)> {
-        let keys = |keys: &Keys| keys.names().map(str::to_owned).collect();
-        self.providers
+        let keys = |slot: usize| {
+            let backend = self.providers.iter().find(|backend| backend.slot == slot);
+            backend
+                .map(|backend| backend.keys.names().map(str::to_owned).collect())
+                .unwrap_or_default()
+        };
+        self.slots
             .iter()
-            .map(|backend| (backend.name.clone(), keys(&backend.keys)))
+            .enumerate()
+            .map(|(slot, name)| (name.clone(), keys(slot)))
             .collect()
     }
 }
 
 impl Worker {
-    /// Connections to the providers of `config`, for one runtime.
+    /// Connections to the providers of `app`, for one runtime.
     ///
     /// # Errors
     ///
     /// If a certificate file or a proxy can't be used.
-    pub fn new(app: Arc<App>, config: &Config, tls: &Tls) -> anyhow::Result<Self> {
-        let upstream = |(name, provider): (&String, &crate::config::Provider)| {
-            Upstream::new(provider, dialect(provider.kind).path(), tls)
-                .map_err(|error| error.context(format!("provider `{name}`")))
-        };
-        let upstreams = config
-            .providers
-            .iter()
-            .map(upstream)
-            .collect::<anyhow::Result<_>>()?;
+    pub fn new(app: Arc<App>, common: &Common) -> anyhow::Result<Self> {
+        Self {
+            app: Arc::clone(&app),
+            upstreams: vec![],
+        }
+        .renewed(app, common)
+    }
+
+    /// Connections to the providers of `app`, which comes after the present one. Open ones are kept to providers whose
+    /// settings stay the same, unless they name a file: what it holds may have changed.
+    ///
+    /// # Errors
+    ///
+    /// If a certificate file or a proxy can't be used.
+    pub fn renewed(&self, app: Arc<App>, common: &Common) -> anyhow::Result<Self> {
+        let mut upstreams = vec![];
+        for Backend {
+            name,
+            settings,
+            dialect,
+            ..
+        } in app.providers.iter().map(AsRef::as_ref)
+        {
+            let before = self.app.providers.iter().zip(&self.upstreams);
+            let kept = before
+                .filter(|(backend, _)| backend.name == *name && backend.settings == *settings)
+                .find(|_| settings.ca_file.is_none())
+                .map(|(_, upstream)| Arc::clone(upstream));
+            upstreams.push(match kept {
+                Some(upstream) => upstream,
+                None => Arc::new(
+                    Upstream::new(settings, dialect.path(), common)
+                        .map_err(|error| error.context(format!("provider `{name}`")))?,
+                ),
+            });
+        }
         Ok(Self { app, upstreams })
     }
 
@@ -175,7 +264,8 @@ impl Worker {
             Ok((head, Self::held(&answer, place, share)?, answer))
         });
         match answered {
-            Ok((head, held, answer)) => {
+            Ok((mut head, held, answer)) => {
+                head.timing = self.app.tells_timing.then(|| timing(&mut watch));
                 watch.record.status = head.status.as_u16();
                 let relay = match answer {
                     Answer::Whole(body) => Relay::whole(body, held, watch),
@@ -238,11 +328,13 @@ impl Worker {
             }
             watch.record.fallbacks = watch.record.fallbacks.saturating_add(1);
             (self.app.count)(Counter::Fallbacks);
-            if let Ok(answered) = self
+            match self
                 .ask_provider(&target, &call, since, patience, watch)
                 .await
             {
-                return Ok(answered);
+                Err(Error::Deadline) => break,
+                Err(_) => {}
+                answered => return answered,
             }
         }
         // The first provider's reason is the one that the client can act on.
@@ -260,32 +352,35 @@ impl Worker {
         let backend = &self.app.providers[target.provider];
         let upstream = &self.upstreams[target.provider];
         let deadline = since
-            + patience.map_or(backend.timeouts.total, |patience| {
-                patience.min(backend.timeouts.total)
+            + patience.map_or(backend.settings.timeouts.total, |patience| {
+                patience.min(backend.settings.timeouts.total)
             });
+        if Instant::now() >= deadline {
+            return Err(Error::Deadline);
+        }
         let mut encoded = None;
         let mut tried = Tried::default();
         let mut failed: Option<Error> = None;
+        let mut permit = backend.admit(deadline, watch).await?;
         for attempt in 0.. {
-            watch.enter(Stage::QueueWait);
-            watch.record.waiting = u32::try_from(backend.queue.waiting()).unwrap_or(u32::MAX);
-            let permit = backend.queue.admit(deadline).await?;
-
             watch.enter(Stage::KeySelection);
-            let lease =
-                match backend
-                    .keys
-                    .lease(&target.model, &tried, Instant::now(), fastrand::f64())
-                {
-                    Ok(lease) => lease,
-                    Err(none) => return Err(out_of_keys(&none, target, failed)),
-                };
-            watch.record.provider = u16::try_from(target.provider).unwrap_or(u16::MAX);
+            let chosen = backend
+                .keys
+                .lease(&target.model, &tried, Instant::now(), fastrand::f64());
+            let lease = match (chosen, failed) {
+                (Ok(lease), _) => lease,
+                (Err(_), Some(error)) => return Err(backend.last_word(error, &target.model)),
+                (Err(none), None) => return Err(out_of_keys(&none, target)),
+            };
+            if attempt > 0 {
+                (self.app.count)(Counter::Retries);
+            }
+            watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
             watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
             watch.record.attempts = watch.record.attempts.saturating_add(1);
 
             let Encoded(body) =
-                encoded.get_or_insert_with(|| encode(backend.dialect, call, &target.model, watch));
+                encoded.get_or_insert_with(|| encode(backend, call, &target.model, watch));
 
             watch.enter(Stage::RequestSetup);
             let request = upstream.request(lease.credentials.clone(), body.clone());
@@ -307,20 +402,23 @@ impl Worker {
             backend
                 .keys
                 .failed(&lease, &target.model, &error, &mut tried, Instant::now());
-            let Some(pause) = pause(&backend.retries, attempt, error.facts()) else {
-                return Err(exhausted(error));
-            };
-            if Instant::now() + pause >= deadline {
-                return Err(error);
+            match pause(&backend.settings.retries, attempt, error.facts()) {
+                None => return Err(backend.last_word(error, &target.model)),
+                Some(Duration::ZERO) => {}
+                Some(pause) if Instant::now() + pause >= deadline => return Err(error),
+                Some(pause) => {
+                    // Others may go while this one waits.
+                    drop(permit);
+                    watch.enter(Stage::BackOff);
+                    tokio::time::sleep(pause).await;
+                    match backend.admit(deadline, watch).await {
+                        Ok(again) => permit = again,
+                        // That the line is full by now is not what the request failed of.
+                        Err(_) => return Err(error),
+                    }
+                }
             }
             failed = Some(error);
-            // Others may go while this one waits.
-            drop(permit);
-            watch.enter(Stage::BackOff);
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
-            (self.app.count)(Counter::Retries);
         }
         Err(Error::Internal)
     }
@@ -330,10 +428,10 @@ impl Worker {
     pub async fn models(&self) -> Vec<String> {
         let mut names = vec![];
         for (backend, upstream) in self.app.providers.iter().zip(&self.upstreams) {
-            let models = if backend.models.is_empty() {
+            let models = if backend.settings.models.is_empty() {
                 backend.ask_models(upstream).await
             } else {
-                backend.models.clone()
+                backend.settings.models.clone()
             };
             names.extend(
                 models
@@ -346,6 +444,30 @@ impl Worker {
 }
 
 impl Backend {
+    /// A place, when it is this request's turn.
+    async fn admit(&self, deadline: Instant, watch: &mut Stopwatch) -> Result<Permit, Error> {
+        watch.enter(Stage::QueueWait);
+        watch.record.waiting = u32::try_from(self.queue.waiting()).unwrap_or(u32::MAX);
+        self.queue.admit(deadline).await
+    }
+
+    /// What the client is told when nothing is left to be tried here. That a key was refused is no matter of the
+    /// client's: its own credentials are fine. A rate limit is over when the first key is back.
+    fn last_word(&self, mut error: Error, model: &str) -> Error {
+        match (error.facts().next, &mut error) {
+            (Next::GoodKey, _) => Error::CredentialsExhausted,
+            (Next::OtherKey, Error::Answered(answered)) => {
+                let now = Instant::now();
+                let back = self.keys.soonest_back(model, now);
+                answered.retry_after = back
+                    .map(|back| back.duration_since(now))
+                    .or(answered.retry_after);
+                error
+            }
+            _ => error,
+        }
+    }
+
     /// One attempt: a whole answer, or the beginning of a stream.
     async fn attempt(
         &self,
@@ -356,12 +478,14 @@ impl Backend {
         watch: &mut Stopwatch,
     ) -> Result<(Head, Answer), Error> {
         let mut response = upstream.send(request, deadline).await?;
+        watch.connected(response.connect);
         watch.record.provider_time = time_told(&response.headers);
         if !response.status.is_success() {
             // What the error says is worth a moment; that it came at all is what counts.
+            let moment = deadline.min(Instant::now() + REFUSAL_PATIENCE);
             let body = response
                 .body
-                .whole(REFUSAL_BYTES_MAX, deadline)
+                .whole(REFUSAL_BYTES_MAX, moment)
                 .await
                 .unwrap_or_default();
             watch.enter(Stage::ErrorHandling);
@@ -371,15 +495,23 @@ impl Backend {
                 body,
             ))));
         }
+        let mut headers = passed_on(&response.headers);
+        if let header::Entry::Occupied(encoding) = headers.entry(header::CONTENT_ENCODING)
+            && encoding.get() == "identity"
+        {
+            encoding.remove();
+        }
         let head = Head {
             status: response.status,
-            headers: passed_on(&response.headers),
+            headers,
             provider: self.name.clone(),
+            timing: None,
         };
         match (call.stream, is_event_stream(&response)) {
             (true, true) => {
+                let hide_usage = self.settings.stream_usage && call.hides_usage();
                 let stream =
-                    Stream::open(response.body, self.dialect, call.hides_usage(), deadline).await?;
+                    Stream::open(response.body, self.dialect, hide_usage, deadline).await?;
                 Ok((head, Answer::Stream(stream)))
             }
             (false, true) => Err(Error::BadAnswer("an event stream that nobody asked for")),
@@ -412,10 +544,7 @@ impl Backend {
         }
         const PATIENCE: Duration = Duration::from_secs(5);
         let deadline = Instant::now() + PATIENCE;
-        let Ok(lease) = self
-            .keys
-            .lease("", &Tried::default(), Instant::now(), fastrand::f64())
-        else {
+        let Some(lease) = self.keys.any_healthy(Instant::now()) else {
             return vec![];
         };
         let listed = async {
@@ -443,7 +572,6 @@ impl App {
     fn tally(&self, error: &Error) {
         let facts = error.facts();
         let kind = match error {
-            Error::Silent { .. } | Error::Deadline => Counter::Timeouts,
             Error::Answered(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => {
                 Counter::RateLimited
             }
@@ -455,12 +583,16 @@ impl App {
 }
 
 /// The request's body in the provider's form, each step under its own stage.
-fn encode(dialect: &dyn Provider, call: &Call<'_>, model: &str, watch: &mut Stopwatch) -> Encoded {
+fn encode(backend: &Backend, call: &Call<'_>, model: &str, watch: &mut Stopwatch) -> Encoded {
+    let dialect = backend.dialect;
     watch.enter(Stage::MessageFormatting);
     let mut edits = dialect.messages(call);
 
     watch.enter(Stage::ParamsPreparation);
     edits.append(&mut dialect.params(call, model));
+    if backend.settings.stream_usage {
+        edits.extend(dialect.usage(call));
+    }
 
     watch.enter(Stage::RequestBody);
     let body = call.splice(&mut edits);
@@ -488,10 +620,7 @@ fn pause(retries: &Retries, attempt: u32, facts: Facts) -> Option<Duration> {
     }
 }
 
-fn out_of_keys(none: &NoKey, target: &Target, failed: Option<Error>) -> Error {
-    if let Some(error) = failed {
-        return exhausted(error);
-    }
+fn out_of_keys(none: &NoKey, target: &Target) -> Error {
     match none {
         NoKey::NotForModel => Error::NoKeyForModel(target.model.clone()),
         NoKey::Resting(until) => Error::KeysResting {
@@ -501,13 +630,20 @@ fn out_of_keys(none: &NoKey, target: &Target, failed: Option<Error>) -> Error {
     }
 }
 
-/// A refused key is no matter of the client's: its own credentials are fine.
-fn exhausted(error: Error) -> Error {
-    if error.facts().next == Next::GoodKey {
-        Error::CredentialsExhausted
-    } else {
-        error
+/// The stages so far as a `Server-Timing` header has them: milliseconds, those that took no time left out.
+fn timing(watch: &mut Stopwatch) -> String {
+    use std::fmt::Write as _;
+    watch.enter(Stage::ResponseWriting);
+    let mut timing = String::with_capacity(256);
+    for stage in Stage::ALL {
+        let nanoseconds = watch.record.stage(stage);
+        if nanoseconds > 0 {
+            let comma = if timing.is_empty() { "" } else { ", " };
+            let millis = nanoseconds as f64 / 1e6;
+            let _ = write!(timing, "{comma}{};dur={millis:.6}", stage.key());
+        }
     }
+    timing
 }
 
 fn is_event_stream(response: &Response) -> bool {

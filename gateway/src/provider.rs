@@ -18,6 +18,9 @@ pub trait Provider: Send + Sync {
     /// What changes in the parameters, the model's name among them.
     fn params<'c>(&self, call: &Call<'c>, model: &str) -> Vec<Edit<'c>>;
 
+    /// What makes the provider tell a stream's tokens, where the client has not decided that.
+    fn usage<'c>(&self, call: &Call<'c>) -> Option<Edit<'c>>;
+
     /// Where chats go, below the base URL.
     fn path(&self) -> &'static str;
 
@@ -31,8 +34,8 @@ pub trait Provider: Send + Sync {
     /// What an error answer says.
     fn refusal(&self, status: StatusCode, headers: &HeaderMap, body: Bytes) -> Answered;
 
-    /// What the data of one event of a stream holds.
-    fn event(&self, data: &[u8]) -> Event;
+    /// What one event of a stream holds, by its name, mostly empty, and its data.
+    fn event(&self, name: &[u8], data: &[u8]) -> Event;
 
     /// The data of the event that ends a stream; none if nothing does.
     fn terminator(&self) -> Option<&'static str>;
@@ -61,7 +64,7 @@ pub struct Event {
 pub enum Holds {
     /// Nothing that it waits for: a role, an empty text.
     Preamble,
-    /// Tokens and nothing else: it would not have come without [`Call::usage_edit`].
+    /// Tokens and nothing else: it would not have come without [`Provider::usage`].
     UsageOnly,
     /// Something that it waits for: text, a tool call.
     Content,

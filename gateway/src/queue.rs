@@ -16,8 +16,8 @@ use crate::error::Error;
 /// The least and the most that a refused client is told to wait: the official clients diverge beyond a minute.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
-/// Weight of the newest interval in the mean between two permits given back.
-const NEWEST: f64 = 0.1;
+/// Places whose time makes up the mean; older ones fade.
+const REMEMBERED: u32 = 32;
 
 /// A provider's places, and the line in front of them.
 #[derive(Debug)]
@@ -34,12 +34,20 @@ pub struct Queue {
 #[derive(Debug)]
 pub struct Permit {
     _place: OwnedSemaphorePermit,
+    since: Instant,
     pace: Arc<Pace>,
 }
 
-/// How fast places come free.
+/// How long a place is held, in the mean: while all are taken, they come free at that time divided by their number. The
+/// intervals at which they come free tell less: requests that began together end together.
 #[derive(Debug, Default)]
-struct Pace(Mutex<Option<(Instant, Duration)>>);
+struct Pace(Mutex<Mean>);
+
+#[derive(Debug, Default)]
+struct Mean {
+    count: u32,
+    held: Duration,
+}
 
 /// A place in the line, given back on drop: also when the client hangs up while waiting.
 struct Place<'a>(&'a AtomicUsize);
@@ -56,6 +64,12 @@ impl Queue {
             patience,
             pace: Arc::default(),
         }
+    }
+
+    /// Whether it was made with these.
+    #[must_use]
+    pub fn is(&self, concurrency: usize, waiting_max: usize, patience: Duration) -> bool {
+        (self.concurrency, self.waiting_max, self.patience) == (concurrency, waiting_max, patience)
     }
 
     /// Requests that wait now.
@@ -99,6 +113,7 @@ impl Queue {
     fn permit(&self, place: OwnedSemaphorePermit) -> Permit {
         Permit {
             _place: place,
+            since: Instant::now(),
             pace: Arc::clone(&self.pace),
         }
     }
@@ -120,11 +135,11 @@ impl Queue {
 
     /// When the line as it stands will have been served, at the pace of late.
     fn retry_after(&self) -> Duration {
-        let interval = self.pace.interval().unwrap_or(RETRY_AFTER_MIN);
-        let ahead = u32::try_from(self.waiting() + 1).unwrap_or(u32::MAX);
-        interval
-            .saturating_mul(ahead)
-            .clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
+        let held = self.pace.held().unwrap_or(RETRY_AFTER_MIN);
+        let ahead = (self.waiting() + 1) as f64;
+        let wait = held.as_secs_f64() * ahead / self.concurrency as f64;
+        let wait = Duration::try_from_secs_f64(wait).unwrap_or(RETRY_AFTER_MAX);
+        wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
     }
 }
 
@@ -136,27 +151,21 @@ impl Drop for Place<'_> {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.pace.freed(Instant::now());
+        self.pace.freed(self.since.elapsed());
     }
 }
 
 impl Pace {
-    fn freed(&self, now: Instant) {
-        let mut pace = self.0.lock().expect("nobody panics with the pace in hand");
-        let interval = match *pace {
-            None => Duration::ZERO,
-            Some((last, interval)) if interval.is_zero() => now.duration_since(last),
-            Some((last, interval)) => {
-                interval.mul_f64(1.0 - NEWEST) + now.duration_since(last).mul_f64(NEWEST)
-            }
-        };
-        *pace = Some((now, interval));
+    fn freed(&self, held: Duration) {
+        let mut mean = self.0.lock().expect("nobody panics with the pace in hand");
+        mean.count = (mean.count + 1).min(REMEMBERED);
+        let newest = 1.0 / f64::from(mean.count);
+        mean.held = mean.held.mul_f64(1.0 - newest) + held.mul_f64(newest);
     }
 
-    fn interval(&self) -> Option<Duration> {
-        let pace = self.0.lock().expect("nobody panics with the pace in hand");
-        pace.map(|(_, interval)| interval)
-            .filter(|interval| !interval.is_zero())
+    fn held(&self) -> Option<Duration> {
+        let mean = self.0.lock().expect("nobody panics with the pace in hand");
+        (mean.count > 0).then_some(mean.held)
     }
 }
 
@@ -239,6 +248,26 @@ mod tests {
         assert_eq!(queue.waiting(), 0);
         drop(held);
         queue.admit(later()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_that_come_free_together_are_no_faster_than_one_after_another() {
+        let queue = Queue::new(4, 100, Duration::from_secs(500));
+        let held = [(); 4].map(|()| queue.admit(later()));
+        let mut permits = vec![];
+        for admission in held {
+            permits.push(admission.await.unwrap());
+        }
+        tokio::time::advance(Duration::from_secs(8)).await;
+        permits.clear();
+        // Idle time is nobody's.
+        tokio::time::advance(Duration::from_hours(1)).await;
+        for _ in 0..4 {
+            permits.push(queue.admit(later()).await.unwrap());
+        }
+        let mut one = pin!(queue.admit(later()));
+        queued!(one);
+        assert_eq!(queue.retry_after(), Duration::from_secs(4));
     }
 
     #[tokio::test(start_paused = true)]

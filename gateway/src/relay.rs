@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::error::{Answered, Error};
+use crate::error::Error;
 use crate::provider::{Holds, Provider, Usage};
 use crate::sse::{self, Splitter, TooLong};
 use crate::stopwatch::Stopwatch;
@@ -27,6 +27,7 @@ const BACK_PRESSURE_NS: u64 = 1_000_000;
 /// What may come before the first event that the client waits for; then it is sent on all the same, and no other
 /// attempt can take its place. Comments keep a connection alive while a provider queues.
 const PREAMBLE_BYTES_MAX: usize = 64 << 10;
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// Once the terminator has come, the provider's connection is worth this long a wait: ended properly, it can be reused.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -62,9 +63,15 @@ pub struct Stream {
 #[derive(Debug, Default)]
 struct Seen {
     progress: Progress,
-    failure: Option<Box<Answered>>,
+    failure: Option<Error>,
     usage: Usage,
     events: u32,
+    /// A byte came: no byte order mark can follow.
+    begun: bool,
+    /// The run before ended in a CR, to which an LF at the head of the next one belongs.
+    after_cr: bool,
+    /// The run before ended in an event that was left out.
+    after_hidden: bool,
     /// The usage is for us: the client did not ask for it, and indexes `choices[0]`.
     hide_usage: bool,
 }
@@ -112,7 +119,7 @@ impl Stream {
                 .failure
                 .take_if(|_| seen.progress == Progress::Preamble)
             {
-                return Err(Error::Answered(failure));
+                return Err(failure);
             }
             if seen.progress == Progress::Empty {
                 return Err(empty());
@@ -158,7 +165,9 @@ impl Stream {
             watch.enter(Stage::ResponseParsing);
             match packet {
                 _ if self.complete => {
-                    self.ended = packet.is_none_or(|packet| packet.is_err());
+                    // Whatever comes behind the terminator is nobody's, and may come for ever.
+                    let is_over = self.linger().deadline() <= Instant::now();
+                    self.ended = is_over || packet.is_none_or(|packet| packet.is_err());
                 }
                 Some(Ok(packet)) => self.take(&packet, watch),
                 Some(Err(error)) => self.break_off(&error, watch),
@@ -174,11 +183,11 @@ impl Stream {
         };
         self.ready = self.seen.look(self.dialect, &run);
         if let Some(failure) = self.seen.failure.take() {
-            // The provider's own words go out as they came.
-            watch.failed(&Error::Answered(failure));
+            watch.failed(&failure);
             watch.truncated();
             self.ended = true;
         } else if self.seen.progress == Progress::Empty {
+            self.ready.clear();
             self.break_off(&empty(), watch);
         }
         self.complete = self.seen.progress == Progress::Terminator;
@@ -186,12 +195,21 @@ impl Stream {
 
     /// The provider ended the stream properly, but without its terminator.
     fn end(&mut self, watch: &mut Stopwatch) {
-        if self.seen.progress < Progress::Finish || !self.splitter.rest().is_empty() {
-            return self.break_off(&Error::BadAnswer("an event stream that broke off"), watch);
+        let Some(missing) = missing_end(self.splitter.rest(), self.dialect) else {
+            return self.break_off(&broken_off(), watch);
+        };
+        self.take(&Bytes::from_static(missing), watch);
+        if self.ended || self.complete {
+            self.ended = true;
+            return;
+        }
+        if self.seen.progress < Progress::Finish {
+            return self.break_off(&broken_off(), watch);
         }
         // A whole answer: many compatible servers stop behind the reason to finish.
         if let Some(terminator) = self.dialect.terminator() {
-            self.ready = Bytes::from(format!("data: {terminator}\n\n"));
+            let terminator = format!("data: {terminator}\n\n");
+            self.ready = [&self.ready[..], terminator.as_bytes()].concat().into();
         }
         self.ended = true;
         self.complete = true;
@@ -201,8 +219,7 @@ impl Stream {
     fn break_off(&mut self, error: &Error, watch: &mut Stopwatch) {
         watch.failed(error);
         watch.truncated();
-        let body = error.openai_body();
-        self.ready = [&b"data: "[..], &body, b"\n\n"].concat().into();
+        self.ready = [&self.ready[..], &error_event(error)].concat().into();
         self.ended = true;
     }
 
@@ -224,14 +241,17 @@ impl Stream {
         true
     }
 
+    fn linger(&mut self) -> Pin<&mut Sleep> {
+        self.linger
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)))
+            .as_mut()
+    }
+
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.complete {
             return Poll::Pending;
         }
-        self.linger
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)))
-            .as_mut()
-            .poll(context)
+        self.linger().poll(context)
     }
 }
 
@@ -239,14 +259,28 @@ impl Seen {
     /// Looks at a run of events, and gives back what the client gets of it: nothing behind an error or a terminator, and
     /// no usage that it didn't ask for.
     fn look(&mut self, dialect: &dyn Provider, run: &Bytes) -> Bytes {
+        let Some(last) = run.last() else {
+            return Bytes::new();
+        };
         let mut shown = Shown {
             run,
             from: 0,
             before: BytesMut::new(),
         };
-        let mut start = 0;
-        for (data, end) in sse::events(run) {
-            let event = dialect.event(&data);
+        // Half a line end goes where its other half went.
+        let mut start = usize::from(self.after_cr && run[0] == b'\n');
+        if self.after_hidden {
+            shown.without(0, start);
+        }
+        let mark = if self.begun || !run.starts_with(BYTE_ORDER_MARK) {
+            0
+        } else {
+            BYTE_ORDER_MARK.len()
+        };
+        self.begun = true;
+        for sse::Event { name, data, end } in sse::events(&run[mark..]) {
+            let end = mark + end;
+            let event = dialect.event(name, &data);
             self.events = self.events.saturating_add(1);
             self.usage = event.usage.unwrap_or(self.usage);
             match event.holds {
@@ -261,15 +295,27 @@ impl Seen {
                     } else {
                         Progress::Terminator
                     };
-                    return shown.up_to(end);
+                    return ended_whole(shown.up_to(end));
                 }
                 Holds::Failure(failure) => {
-                    self.failure = Some(failure);
-                    return shown.up_to(end);
+                    // The provider's own words go out as they came, if they are in a form that the clients know.
+                    let is_known = failure.body.is_some();
+                    let error = Error::Answered(failure);
+                    let last = if is_known {
+                        ended_whole(shown.up_to(end))
+                    } else {
+                        [&shown.up_to(start)[..], &error_event(&error)]
+                            .concat()
+                            .into()
+                    };
+                    self.failure = Some(error);
+                    return last;
                 }
             }
             start = end;
         }
+        self.after_cr = *last == b'\r';
+        self.after_hidden = shown.from == run.len();
         shown.up_to(run.len())
     }
 }
@@ -294,6 +340,46 @@ impl Shown<'_> {
         self.before.extend_from_slice(&self.run[self.from..end]);
         self.before.freeze()
     }
+}
+
+/// An event that ends in CR, LF, CR was cut before its last LF.
+fn ended_whole(run: Bytes) -> Bytes {
+    if run.ends_with(b"\r\n\r") {
+        [&run[..], b"\n"].concat().into()
+    } else {
+        run
+    }
+}
+
+/// What the last event lacks of its end, if its words are whole: many servers leave out the blank line behind the
+/// terminator. None if half an event is left.
+fn missing_end(rest: &[u8], dialect: &dyn Provider) -> Option<&'static [u8]> {
+    let missing: &[u8] = match rest.last() {
+        None => return Some(b""),
+        Some(b'\n') => b"\n",
+        Some(b'\r') => b"\r",
+        Some(_) => b"\n\n",
+    };
+    let is_whole = |event: sse::Event<'_>| {
+        let terminator = dialect.terminator().map(str::as_bytes);
+        terminator == Some(&event.data)
+            || serde_json::from_slice::<serde::de::IgnoredAny>(&event.data).is_ok()
+    };
+    let is_comment = rest.starts_with(b":");
+    sse::events(rest)
+        .next()
+        .map_or(is_comment, is_whole)
+        .then_some(missing)
+}
+
+fn error_event(error: &Error) -> Bytes {
+    [&b"data: "[..], &error.openai_body(), b"\n\n"]
+        .concat()
+        .into()
+}
+
+fn broken_off() -> Error {
+    Error::BadAnswer("an event stream that broke off")
 }
 
 fn empty() -> Error {
@@ -325,7 +411,7 @@ impl<H> Relay<H> {
         watch.first_byte();
         stream.seen.note(&mut watch);
         if let Some(error) = stream.seen.failure.take() {
-            watch.failed(&Error::Answered(error));
+            watch.failed(&error);
             watch.truncated();
         }
         watch.enter(Stage::ResponseWriting);

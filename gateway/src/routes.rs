@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -21,7 +23,6 @@ use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::error::{Blame, Error, Next};
 use crate::pipeline::{Head, Held, Worker};
-use crate::provider::Reach;
 use crate::relay::Relay;
 use crate::shutdown::Cut;
 use crate::stopwatch::{Sink, Stopwatch};
@@ -34,6 +35,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What Anthropic's clients read.
 const REQUEST_ID_SHORT: HeaderName = HeaderName::from_static("request-id");
 const PROVIDER: HeaderName = HeaderName::from_static("x-bifrost-provider");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// A body is held as the client sent it and in the provider's form.
@@ -43,10 +45,10 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// What the handlers of one runtime need.
 pub struct Desk {
-    /// The pipeline.
-    pub worker: Worker,
-    /// Who may ask.
-    pub access: Arc<Access>,
+    /// The pipeline, as the settings in force have it.
+    pub worker: ArcSwap<Worker>,
+    /// Who may ask, as the settings in force have it.
+    pub access: Arc<ArcSwap<Access>>,
     /// Where records go.
     pub sink: Arc<dyn Sink>,
     /// What stamps are read from.
@@ -78,17 +80,15 @@ pub fn router(desk: Arc<Desk>) -> Router {
     router
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .fallback(async |method: Method, uri: Uri| {
-            answer_error(&Error::UnknownRoute {
-                method,
-                path: uri.path().to_owned(),
-            })
+        .fallback(async |method: Method, uri: Uri, headers: HeaderMap| {
+            let path = uri.path().to_owned();
+            let error = Error::UnknownRoute { method, path };
+            with_id(answer_error(&error), &headers)
         })
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-            answer_error(&Error::WrongMethod {
-                method,
-                path: uri.path().to_owned(),
-            })
+        .method_not_allowed_fallback(async |method: Method, uri: Uri, headers: HeaderMap| {
+            let path = uri.path().to_owned();
+            let error = Error::WrongMethod { method, path };
+            with_id(answer_error(&error), &headers)
         })
         .with_state(desk)
 }
@@ -117,6 +117,12 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
             let mut response = Response::new(body);
             *response.status_mut() = head.status;
             *response.headers_mut() = head.headers;
+            if let Some(timing) = head
+                .timing
+                .and_then(|timing| HeaderValue::try_from(timing).ok())
+            {
+                response.headers_mut().insert(SERVER_TIMING, timing);
+            }
             if let Ok(provider) = HeaderValue::try_from(head.provider) {
                 response.headers_mut().insert(PROVIDER, provider);
             }
@@ -127,8 +133,7 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
             answer_error(&error)
         }
     };
-    response.headers_mut().insert(REQUEST_ID, name.clone());
-    response.headers_mut().insert(REQUEST_ID_SHORT, name);
+    name_by(&mut response, name);
     response
 }
 
@@ -139,14 +144,15 @@ async fn ask(
     mut watch: Stopwatch,
 ) -> Result<(Head, Relay<Held>), Error> {
     let patience = patience(request.headers());
+    let (worker, access) = (desk.worker.load_full(), desk.access.load_full());
     let read = async {
         if desk.draining.load(Ordering::Relaxed) {
             return Err(Error::Draining);
         }
-        let reach = desk.access.admit(&request)?;
+        let reach = access.admit(&request)?;
         let (body, share) = tokio::select! {
             biased;
-            read = read(request, desk) => read?,
+            read = read(request, &worker, desk) => read?,
             () = desk.cut.clone().over() => {
                 desk.cut.count();
                 return Err(Error::Draining);
@@ -166,47 +172,52 @@ async fn ask(
         desk.cut.clone().over().await;
         desk.cut.count();
     };
-    desk.worker
+    worker
         .chat(body, share, (reach, patience), cut, watch)
         .await
 }
 
-async fn models(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
-    match desk.access.admit(&request) {
-        Ok(reach) => {
-            let names = names(&desk, reach).await;
+/// Both names of the header: each family of clients reads its own.
+fn name_by(response: &mut Response, id: HeaderValue) {
+    response.headers_mut().insert(REQUEST_ID, id.clone());
+    response.headers_mut().insert(REQUEST_ID_SHORT, id);
+}
+
+fn with_id(mut response: Response, asked: &HeaderMap) -> Response {
+    name_by(&mut response, request_id(asked).0);
+    response
+}
+
+async fn models(State(desk): State<Arc<Desk>>, head: Parts) -> Response {
+    let request = Request::from_parts(head, ());
+    let answer = match names(&desk, &request).await {
+        Ok(names) => {
             let data: Vec<_> = names.iter().map(|id| model_object(id)).collect();
             axum_json(&json!({ "object": "list", "data": data }))
         }
         Err(error) => answer_error(&error),
-    }
-}
-
-async fn model(
-    State(desk): State<Arc<Desk>>,
-    Path(id): Path<String>,
-    request: Request<Body>,
-) -> Response {
-    let reach = match desk.access.admit(&request) {
-        Ok(reach) => reach,
-        Err(error) => return answer_error(&error),
     };
-    // Slashes belong to the name, whether the client escaped them or not.
-    match names(&desk, reach)
-        .await
-        .into_iter()
-        .find(|known| *known == id)
-    {
-        Some(id) => axum_json(&model_object(&id)),
-        None => answer_error(&Error::UnknownModel(id)),
-    }
+    with_id(answer, request.headers())
 }
 
-/// The models that the client may ask for.
-async fn names(desk: &Desk, reach: &Reach) -> Vec<String> {
-    let mut names = desk.worker.models().await;
+async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>, head: Parts) -> Response {
+    let request = Request::from_parts(head, ());
+    // Slashes belong to the name, whether the client escaped them or not.
+    let answer = match names(&desk, &request).await {
+        Ok(names) if names.contains(&id) => axum_json(&model_object(&id)),
+        Ok(_) => answer_error(&Error::UnknownModel(id)),
+        Err(error) => answer_error(&error),
+    };
+    with_id(answer, request.headers())
+}
+
+/// The models that whoever sent `request` may ask for.
+async fn names(desk: &Desk, request: &Request<()>) -> Result<Vec<String>, Error> {
+    let access = desk.access.load_full();
+    let reach = access.admit(request)?;
+    let mut names = desk.worker.load_full().models().await;
     names.retain(|name| reach.allows(name));
-    names
+    Ok(names)
 }
 
 fn model_object(id: &str) -> serde_json::Value {
@@ -283,7 +294,11 @@ fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error
 }
 
 /// Reads the body, within the limit and without a long silence.
-async fn read(request: Request<Body>, desk: &Desk) -> Result<(Bytes, Share), Error> {
+async fn read(
+    request: Request<Body>,
+    worker: &Worker,
+    desk: &Desk,
+) -> Result<(Bytes, Share), Error> {
     let limit_bytes = desk.request_body_bytes_max;
     if let Some(encoding) = request.headers().get(header::CONTENT_ENCODING)
         && encoding != "identity"
@@ -301,7 +316,7 @@ async fn read(request: Request<Body>, desk: &Desk) -> Result<(Bytes, Share), Err
         return Err(Error::TooLarge { limit_bytes });
     }
     // What is promised is taken at once: half a body that finds no room for the rest helps nobody.
-    let mut share = desk.worker.app.budget.share();
+    let mut share = worker.app.budget.share();
     share.grow(expected * COPIES)?;
     let mut whole = BytesMut::new();
     loop {

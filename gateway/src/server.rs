@@ -11,10 +11,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use bifrost_shared::layout::{Counter, Gauge, State};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::access::Access;
@@ -22,12 +23,13 @@ use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::machine::Machine;
-use crate::pipeline::{App, Worker};
+use crate::pipeline::{App, Count, Worker};
+use crate::reload::Reload;
 use crate::routes::{self, Desk};
-use crate::shutdown::{Drained, Phase, Shutdown};
+use crate::shutdown::{Drained, Shutdown};
 use crate::stopwatch::Sink;
 use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
-use crate::upstream::Tls;
+use crate::upstream::Common;
 
 mod certificates;
 mod connection;
@@ -57,13 +59,13 @@ pub struct Server {
     seats: Vec<Seat>,
     /// Connections that may still be opened.
     places: Arc<Semaphore>,
-    certificates: Option<Arc<Certificates>>,
     admin: Option<Admin>,
     shutdown: Shutdown,
     draining: Arc<AtomicBool>,
     telemetry: Arc<Telemetry>,
     exporter: Exporter,
     drain_timeout: Duration,
+    reload: Arc<Reload>,
 }
 
 /// A runtime, as the acceptor sees it.
@@ -106,16 +108,17 @@ impl Server {
         let certificates = config.server.tls.as_ref().map(Certificates::read);
         let certificates = certificates.transpose()?.map(Arc::new);
         let clock = Clock::new();
-        let tls = Tls::bundled()?;
+        let common = Common::new()?;
         // The pipeline counts into the telemetry, whose gauges ask the pipeline: one of them is late.
         let counted = Arc::new(std::sync::OnceLock::<Arc<Telemetry>>::new());
         let counts = Arc::clone(&counted);
-        let count = move |counter: Counter| {
+        let count: Count = Arc::new(move |counter: Counter| {
             if let Some(telemetry) = counts.get() {
                 telemetry.count(counter, 1);
             }
-        };
-        let app = Arc::new(App::new(&config, Box::new(count))?);
+        });
+        let app = Arc::new(App::new(&config, count)?);
+        let current = Arc::new(ArcSwap::new(Arc::clone(&app)));
         let open: Vec<Arc<AtomicUsize>> = (0..config.server.workers.get())
             .map(|_| Arc::default())
             .collect();
@@ -129,22 +132,24 @@ impl Server {
             &config.telemetry,
             &description,
             &clock,
-            gauges(Arc::clone(&app), open.clone()),
+            gauges(Arc::clone(&current), open.clone()),
         )
         .context("the exporter thread")?;
         let _ = counted.set(Arc::clone(&telemetry));
 
         let (shutdown, draining) = (Shutdown::new(), Arc::new(AtomicBool::new(false)));
-        let access = Arc::new(Access::front(&config)?);
+        let access = Arc::new(ArcSwap::from_pointee(Access::front(&config, address.ip())?));
         let admin = Admin::start(
             &config,
             listen,
             Arc::clone(&telemetry),
             Arc::clone(&draining),
         )?;
-        let seat = |(number, connections): (usize, Arc<AtomicUsize>)| {
-            let desk = Desk {
-                worker: Worker::new(Arc::clone(&app), &config, &tls)?,
+        let mut desks = vec![];
+        let mut seats = vec![];
+        for (number, connections) in open.into_iter().enumerate() {
+            let desk = Arc::new(Desk {
+                worker: ArcSwap::from_pointee(Worker::new(Arc::clone(&app), &common)?),
                 access: Arc::clone(&access),
                 sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
                 clock: clock.clone(),
@@ -152,38 +157,46 @@ impl Server {
                 request_body_bytes_max: config.client.request_body_bytes_max,
                 draining: Arc::clone(&draining),
                 cut: shutdown.cut(),
+            });
+            desks.push(Arc::clone(&desk));
+            let beat = Arc::clone(&telemetry);
+            let front = Front {
+                clock: desk.clock.clone(),
+                header_timeout: desk.server.header_timeout,
+                keep_alive_timeout: desk.server.keep_alive_timeout,
+                cut: desk.cut.clone(),
+                router: routes::router(desk),
+                certificates: certificates.clone(),
+                guest: shutdown.guest(),
             };
-            seat(
-                number,
-                connections,
-                desk,
-                (shutdown.guest(), certificates.clone()),
-                Arc::clone(&telemetry),
-            )
-        };
-        let seats = open
-            .into_iter()
-            .enumerate()
-            .map(seat)
-            .collect::<anyhow::Result<_>>()?;
+            seats.push(seat(number, connections, front, beat)?);
+        }
         telemetry.set_state(State::Running);
         let drain_timeout = config.drain_timeout;
         let places = config.server.connections_max;
         let places = places.map_or(Semaphore::MAX_PERMITS, |most| {
             most.min(Semaphore::MAX_PERMITS)
         });
+        let door = (access, certificates);
+        let reload = Arc::new(Reload::new(
+            config,
+            (current, desks),
+            door,
+            Arc::clone(&telemetry),
+            common,
+        ));
         Ok(Self {
             address,
             listener,
             seats,
             places: Arc::new(Semaphore::new(places)),
-            certificates,
             admin,
             shutdown,
             draining,
             telemetry,
             exporter,
             drain_timeout,
+            reload,
         })
     }
 
@@ -199,16 +212,16 @@ impl Server {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// What its clients are shown, if they speak TLS with it. It can be renewed while the gateway serves.
-    #[must_use]
-    pub fn certificates(&self) -> Option<Arc<Certificates>> {
-        self.certificates.clone()
-    }
-
     /// Where its segment is, if others can see one.
     #[must_use]
     pub fn segment(&self) -> Option<&std::path::Path> {
         self.exporter.path()
+    }
+
+    /// The way to give it other settings while it serves.
+    #[must_use]
+    pub fn reload(&self) -> Arc<Reload> {
+        Arc::clone(&self.reload)
     }
 
     /// Its counters.
@@ -244,8 +257,9 @@ impl Server {
     }
 }
 
-fn gauges(app: Arc<App>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
+fn gauges(current: Arc<ArcSwap<App>>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
     Box::new(move |gauges| {
+        let app = current.load();
         let (waiting, taken) = app.load();
         gauges[Gauge::Waiting.index()] = waiting as u64;
         gauges[Gauge::Upstream.index()] = taken as u64;
@@ -272,7 +286,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Each request in flight takes two descriptors. Where the system allows too few, fewer requests go upstream at once,
 /// and it is said; the soft limit is raised first. Half of what there is, is the clients'.
-fn fit_to_descriptors(config: &mut Config) {
+pub(crate) fn fit_to_descriptors(config: &mut Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(
@@ -323,19 +337,9 @@ fn fit_to_memory(config: &mut Config) {
 fn seat(
     number: usize,
     connections: Arc<AtomicUsize>,
-    desk: Desk,
-    (guest, certificates): (watch::Receiver<Phase>, Option<Arc<Certificates>>),
+    front: Front,
     telemetry: Arc<Telemetry>,
 ) -> anyhow::Result<Seat> {
-    let front = Front {
-        clock: desk.clock.clone(),
-        header_timeout: desk.server.header_timeout,
-        keep_alive_timeout: desk.server.keep_alive_timeout,
-        cut: desk.cut.clone(),
-        router: routes::router(Arc::new(desk)),
-        certificates,
-        guest,
-    };
     let (hand_over, arrivals) = mpsc::channel(HANDOVER);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -107,27 +107,44 @@ impl Splitter {
     }
 }
 
-/// The data of each event in a run of whole events, in order, with where the event ends in the run. Events without data
-/// are left out, as comments are.
-pub fn events(run: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, usize)> {
-    let mut rest = run.strip_prefix("\u{feff}".as_bytes()).unwrap_or(run);
+/// An event, as its fields say.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Event<'r> {
+    /// Its name; empty if it has none.
+    pub name: &'r [u8],
+    /// Its data.
+    pub data: Cow<'r, [u8]>,
+    /// Where it ends in the run.
+    pub end: usize,
+}
+
+/// The events in a run of whole events, in order. Events without data are left out, as comments are. A byte order mark
+/// is for whoever knows where the stream begins.
+pub fn events(run: &[u8]) -> impl Iterator<Item = Event<'_>> {
+    let mut rest = run;
     std::iter::from_fn(move || {
+        let mut name: &[u8] = &[];
         let mut data: Option<Cow<'_, [u8]>> = None;
         while !rest.is_empty() {
             let (line, after) = first_line(rest);
             rest = after;
             if line.is_empty() {
                 if let Some(data) = data {
-                    return Some((data, run.len() - rest.len()));
+                    let end = run.len() - rest.len();
+                    return Some(Event { name, data, end });
                 }
+                name = &[];
             } else if let Some(value) = field(line, b"data") {
                 data = Some(match data {
                     None => Cow::Borrowed(value),
                     Some(before) => Cow::Owned([&before, &b"\n"[..], value].concat()),
                 });
+            } else if let Some(value) = field(line, b"event") {
+                name = value;
             }
         }
-        data.map(|data| (data, run.len()))
+        let end = run.len();
+        data.map(|data| Event { name, data, end })
     })
 }
 
@@ -163,7 +180,7 @@ mod tests {
         for packet in packets {
             let run = splitter.push(&Bytes::copy_from_slice(packet)).unwrap();
             events.extend(
-                super::events(&run).map(|(data, _)| String::from_utf8_lossy(&data).into_owned()),
+                super::events(&run).map(|event| String::from_utf8_lossy(&event.data).into_owned()),
             );
             passed.extend_from_slice(&run);
         }
@@ -188,8 +205,20 @@ mod tests {
         check(": comment\n\ndata: a\nid: 1\ndata: b\n\n", &["a\nb"], "");
         check("event: x\ndata: 1\n\n\n\n", &["1"], "");
         check("data\n\n", &[""], "");
-        check("\u{feff}data: a\n\n", &["a"], "");
         check("database: a\n\n", &[], "");
+    }
+
+    #[test]
+    fn an_event_has_the_name_that_stands_with_its_data() {
+        let check = |run: &str, expected: &[(&str, usize)]| {
+            let found: Vec<_> = events(run.as_bytes())
+                .map(|event| (str::from_utf8(event.name).unwrap(), event.end))
+                .collect();
+            assert_eq!(found, expected, "{run:?}");
+        };
+        check("event: x\ndata: 1\n\ndata: 2\n\n", &[("x", 18), ("", 27)]);
+        check("data: 1\r\nevent:x\r\n\r\n", &[("x", 20)]);
+        check("event: x\n\ndata: 1\n\n", &[("", 19)]);
     }
 
     #[test]

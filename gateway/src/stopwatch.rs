@@ -74,6 +74,16 @@ impl Stopwatch {
         }
     }
 
+    /// A connection to the provider was opened for it and took `time`; none was, if that is zero. Those of several
+    /// attempts add up.
+    pub fn connected(&mut self, time: std::time::Duration) {
+        if !time.is_zero() {
+            let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            self.record.connect = self.record.connect.saturating_add(nanoseconds);
+            self.record.flags |= flags::CONNECTED;
+        }
+    }
+
     /// The client has its whole answer.
     pub fn completed(&mut self) {
         self.record.outcome = Outcome::Completed;
@@ -83,8 +93,10 @@ impl Stopwatch {
     pub fn failed(&mut self, error: &Error) {
         self.record.outcome = error.outcome();
         self.record.status = error.facts().status.as_u16();
-        if matches!(error, Error::Draining) {
-            self.record.flags |= flags::DRAINED;
+        match error {
+            Error::Draining => self.record.flags |= flags::DRAINED,
+            _ if error.is_timeout() => self.record.flags |= flags::TIMED_OUT,
+            _ => {}
         }
     }
 
@@ -101,6 +113,10 @@ impl Stopwatch {
 
 impl Drop for Stopwatch {
     fn drop(&mut self) {
+        if std::thread::panicking() && self.record.outcome == Outcome::Cancelled {
+            // A bug of ours, and not the client's leave.
+            self.failed(&Error::Internal);
+        }
         self.enter(self.stage);
         // A stamp of its own, so that what no stage counts can be seen.
         self.record.total = self.clock.between(self.began, self.clock.stamp());

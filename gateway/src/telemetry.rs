@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bifrost_shared::layout::{self, Counter, Gauge, NameKind, State};
-use bifrost_shared::record::{Outcome, Record};
+use bifrost_shared::record::{Outcome, Record, flags};
 use bifrost_shared::segment::{self, Segment};
 use bifrost_shared::snapshot::{Header, Name};
 use bifrost_shared::thresholds::Thresholds;
@@ -56,6 +56,7 @@ pub struct Telemetry {
 enum Message {
     Lane(Lane),
     State(State),
+    Names(Vec<Name>),
     /// Everything is in; what is left of the lanes is written, then the segment is taken away.
     Stop,
 }
@@ -65,6 +66,8 @@ type Lane = ringbuf::HeapCons<Record>;
 
 struct OwnLane {
     identity: u64,
+    /// Which of the lanes it is: the runtime, as records name it.
+    number: u8,
     producer: Producer,
     lost: Arc<AtomicU64>,
 }
@@ -171,7 +174,7 @@ impl Telemetry {
             clock,
             &mut machine,
         );
-        let names = names(description);
+        let names = names(&description.providers);
         let writer = make_segment(settings, |segment| Writer::new(segment, &head, &names));
         let path = writer.segment().path().map(Path::to_owned);
         let (exporter, messages) = mpsc::sync_channel(NEW_LANES_MAX);
@@ -250,6 +253,11 @@ impl Telemetry {
         let _ = self.exporter.send(Message::State(state));
     }
 
+    /// Tells readers which providers and keys there are now.
+    pub fn rename(&self, providers: &[(String, Vec<String>)]) {
+        let _ = self.exporter.send(Message::Names(names(providers)));
+    }
+
     fn values(&self) -> [u64; Counter::COUNT] {
         let mut values =
             std::array::from_fn(|counter| self.counters[counter].load(Ordering::Relaxed));
@@ -270,14 +278,19 @@ impl Telemetry {
     fn new_lane(&self) -> OwnLane {
         let (producer, consumer) = HeapRb::new(LANE_RECORDS).split();
         let lost = Arc::new(AtomicU64::new(0));
-        self.lost
-            .lock()
-            .expect("nobody panics with the list in hand")
-            .push(Arc::clone(&lost));
+        let number = {
+            let mut lanes = self
+                .lost
+                .lock()
+                .expect("nobody panics with the list in hand");
+            lanes.push(Arc::clone(&lost));
+            u8::try_from(lanes.len() - 1).unwrap_or(u8::MAX)
+        };
         // A full channel would mean dozens of new threads at once; their records then count as lost.
         let _ = self.exporter.try_send(Message::Lane(consumer));
         OwnLane {
             identity: self.identity,
+            number,
             producer,
             lost,
         }
@@ -295,11 +308,15 @@ impl Sink for Telemetry {
         record.in_flight = u32::try_from(self.in_flight()).unwrap_or(u32::MAX);
         record.ended_at = wall_ns();
         self.count(ended_as(record.outcome), 1);
+        if record.flags & flags::TIMED_OUT != 0 {
+            self.count(Counter::Timeouts, 1);
+        }
         LANE.with_borrow_mut(|lane| {
             let lane = match lane {
                 Some(lane) if lane.identity == self.identity => lane,
                 other => other.insert(self.new_lane()),
             };
+            record.worker = lane.number;
             if lane.producer.try_push(record).is_err() {
                 lane.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -344,6 +361,7 @@ impl Export {
             match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(Message::Lane(lane)) => self.lanes.push(lane),
                 Ok(Message::State(state)) => self.writer.segment().set_state(state),
+                Ok(Message::Names(names)) => self.writer.rename(&names),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
@@ -438,8 +456,8 @@ fn make_segment(settings: &config::Telemetry, fill: impl Fn(Segment) -> Writer) 
     let bytes = layout::segment_bytes();
     if settings.enabled {
         let mut complaints = vec![];
-        for path in candidates(settings.segment.as_deref()) {
-            match publish(&path, bytes, &fill) {
+        for (path, is_named) in candidates(settings.segment.as_deref()) {
+            match publish(&path, is_named, bytes, &fill) {
                 Ok(writer) => {
                     if !path
                         .parent()
@@ -462,33 +480,38 @@ fn make_segment(settings: &config::Telemetry, fill: impl Fn(Segment) -> Writer) 
     writer
 }
 
-fn publish(path: &Path, bytes: usize, fill: &impl Fn(Segment) -> Writer) -> io::Result<Writer> {
+/// Publishes at `path`. Where the program chose the file's name, its directory has to be ours alone: in one that others
+/// can write in, anybody could put a segment of his own in our place.
+fn publish(
+    path: &Path,
+    is_named: bool,
+    bytes: usize,
+    fill: &impl Fn(Segment) -> Writer,
+) -> io::Result<Writer> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    if !segment::names_a_file(path) || !directory.exists() {
+    if !is_named {
         segment::own_directory(directory)?;
+        segment::tidy(directory);
     }
     let writer = fill(Segment::create(path, bytes)?);
     writer.publish()?;
     Ok(writer)
 }
 
-/// The files to try, best first. What dead gateways left in our own directories is tidied away on the way.
-fn candidates(told: Option<&Path>) -> Vec<PathBuf> {
+/// The files to try, best first, and whether the user named the file itself.
+fn candidates(told: Option<&Path>) -> Vec<(PathBuf, bool)> {
     let directories = match told {
-        Some(file) if segment::names_a_file(file) => return vec![file.to_owned()],
+        Some(file) if segment::names_a_file(file) => return vec![(file.to_owned(), true)],
         Some(directory) => vec![directory.to_owned()],
         None => segment::default_directories(),
     };
     let name = format!("gateway-{}.seg", std::process::id());
     directories
         .into_iter()
-        .map(|directory| {
-            segment::tidy(&directory);
-            directory.join(&name)
-        })
+        .map(|directory| (directory.join(&name), false))
         .collect()
 }
 
@@ -520,7 +543,7 @@ fn head(
     }
 }
 
-fn names(description: &Description) -> Vec<Name> {
+fn names(providers: &[(String, Vec<String>)]) -> Vec<Name> {
     let name = |kind: NameKind, index: usize, key: &str, label: String| Name {
         kind: kind as u64,
         index: index as u64,
@@ -530,7 +553,7 @@ fn names(description: &Description) -> Vec<Name> {
         label,
     };
     let mut names = vec![];
-    for (provider, (provider_name, keys)) in description.providers.iter().enumerate() {
+    for (provider, (provider_name, keys)) in providers.iter().enumerate() {
         names.push(name(
             NameKind::Provider,
             provider,
@@ -637,6 +660,38 @@ mod tests {
             telemetry.counted(Counter::Records) + lost,
             (LANE_RECORDS * 50) as u64
         );
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_in_gets_no_segment_and_keeps_its_files() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let scratch = tempfile::tempdir().unwrap();
+        let theirs = scratch.path().join("theirs.seg");
+        std::fs::write(&theirs, "not ours").unwrap();
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(scratch.path(), open).unwrap();
+        let (_, exporter) = start(scratch.path());
+        assert_eq!(exporter.path(), None);
+        assert!(theirs.exists());
+    }
+
+    #[test]
+    fn what_a_dead_gateway_left_is_tidied_and_nothing_else() {
+        let scratch = tempfile::Builder::new()
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .tempdir()
+            .unwrap();
+        let (dead, precious) = (
+            scratch.path().join("gateway-1.seg"),
+            scratch.path().join("precious.seg"),
+        );
+        let left = Segment::create(&dead, layout::segment_bytes()).unwrap();
+        left.publish().unwrap();
+        drop(left);
+        std::fs::write(&precious, "a text").unwrap();
+        let (_, exporter) = start(scratch.path());
+        assert!(exporter.path().is_some_and(Path::exists));
+        assert!(!dead.exists() && precious.exists());
     }
 
     #[test]

@@ -1,7 +1,13 @@
-//! The HTTP client: pool, deadlines, one attempt. The only file that knows `reqwest`, but for the error that names it.
+//! The HTTP client: deadlines, one attempt. With its own modules the only one that knows `reqwest`, but for the error
+//! that names it and the settings that parse a URL.
 //!
-//! One client a provider and runtime, so that a connection never leaves its thread. It follows no redirect, repeats
-//! nothing, keeps no cookie and unpacks no compression: what was asked once is sent once.
+//! ```text
+//! Upstream ─▶ lanes ─▶ a client's pool ─▶ connect ─▶ names ─▶ TCP, proxy, TLS as trust says
+//!             emptiest   an open connection,   so many      looked up once
+//!                        or else               at once      for all runtimes
+//! ```
+//!
+//! Each runtime has an `Upstream` a provider, so that a connection never leaves its thread.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,12 +25,20 @@ use tokio::time::{Instant, Sleep, timeout_at};
 use crate::config;
 use crate::error::{Error, Unreachable};
 
-/// Idle connections are kept less long than providers keep theirs, or a request would meet a closed one.
-const IDLE_CONNECTION: Duration = Duration::from_secs(30);
+mod connect;
+mod lanes;
+mod names;
+mod trust;
+
+pub use lanes::in_flight_max;
+use lanes::{Lanes, Place};
+use names::Names;
+use trust::Trust;
 
 /// A way to one provider.
 pub struct Upstream {
-    client: reqwest::Client,
+    lanes: Lanes,
+    names: Names,
     url: reqwest::Url,
     models: reqwest::Url,
     headers: HeaderMap,
@@ -41,6 +55,8 @@ pub struct Response {
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
+    /// How long opening a connection for it took; zero if it found one open.
+    pub connect: Duration,
     /// Its body, still to come.
     pub body: Incoming,
 }
@@ -48,51 +64,31 @@ pub struct Response {
 /// The body of an answer, which may not be silent for too long.
 pub struct Incoming {
     body: reqwest::Body,
+    _place: Place,
     idle: Duration,
     silence: Pin<Box<Sleep>>,
     /// Whether `silence` was set since the last bytes came.
     waiting: bool,
 }
 
-/// TLS as every client uses it: one set of roots, one session store.
+/// What the clients of all runtimes have in common: trust in certificates with the TLS sessions, and hosts' addresses.
 #[derive(Clone)]
-pub struct Tls(Arc<rustls::ClientConfig>);
+pub struct Common {
+    trust: Arc<Trust>,
+    names: Names,
+}
 
-impl Tls {
-    /// Trusts the bundled roots (Mozilla's). Loading the system's costs some milliseconds at every start.
+impl Common {
+    /// Nothing opened and nothing looked up yet.
     ///
     /// # Errors
     ///
     /// If the cryptography does not offer the protocol versions.
-    pub fn bundled() -> anyhow::Result<Self> {
-        let roots = rustls::RootCertStore {
-            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-        };
-        Self::trusting(roots)
-    }
-
-    /// Trusts the certificates of a PEM file, and no others.
-    fn from_file(path: &std::path::Path) -> anyhow::Result<Self> {
-        use rustls::pki_types::CertificateDer;
-        use rustls::pki_types::pem::PemObject as _;
-        let mut roots = rustls::RootCertStore::empty();
-        let named = || format!("ca_file {}", path.display());
-        for certificate in CertificateDer::pem_file_iter(path).with_context(named)? {
-            roots
-                .add(certificate.with_context(named)?)
-                .with_context(named)?;
-        }
-        anyhow::ensure!(!roots.is_empty(), "{}: holds no certificate", named());
-        Self::trusting(roots)
-    }
-
-    fn trusting(roots: rustls::RootCertStore) -> anyhow::Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+    pub fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            trust: Arc::new(Trust::new()?),
+            names: Names::new(),
+        })
     }
 }
 
@@ -102,32 +98,9 @@ impl Upstream {
     /// # Errors
     ///
     /// If a certificate file or a proxy can't be used.
-    pub fn new(provider: &config::Provider, path: &str, tls: &Tls) -> anyhow::Result<Self> {
-        let tls = match &provider.ca_file {
-            Some(file) => Tls::from_file(file)?,
-            None => tls.clone(),
-        };
+    pub fn new(provider: &config::Provider, path: &str, common: &Common) -> anyhow::Result<Self> {
         let url =
             reqwest::Url::parse(&format!("{}{path}", provider.base_url)).context("base_url")?;
-        let mut builder = reqwest::Client::builder()
-            .tls_backend_preconfigured((*tls.0).clone())
-            .http1_only()
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .connect_timeout(provider.timeouts.connect)
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .pool_max_idle_per_host(usize::MAX)
-            .tcp_nodelay(true)
-            .referer(false);
-        if let Some(proxy) = &provider.proxy {
-            // The error would print the URL, which may hold a password.
-            builder = builder.proxy(
-                reqwest::Proxy::all(proxy)
-                    .map_err(|_| anyhow::anyhow!("proxy: not a URL that can be used"))?,
-            );
-        } else if is_loopback(&url) {
-            builder = builder.no_proxy();
-        }
         let mut headers: HeaderMap = provider.headers.iter().cloned().collect();
         headers
             .entry(header::USER_AGENT)
@@ -136,7 +109,8 @@ impl Upstream {
                 env!("CARGO_PKG_VERSION")
             )));
         Ok(Self {
-            client: builder.build().context("HTTP client")?,
+            lanes: Lanes::new(provider, &url, common)?,
+            names: common.names.clone(),
             models: reqwest::Url::parse(&format!("{}/models", provider.base_url))
                 .context("base_url")?,
             url,
@@ -189,9 +163,11 @@ impl Upstream {
     ) -> Result<Response, Error> {
         let since = Instant::now();
         let until = deadline.min(since + self.first_byte);
-        let response = match timeout_at(until, self.client.execute(request)).await {
-            Ok(Ok(response)) => http::Response::from(response),
-            Ok(Err(error)) => return Err(classify(error)),
+        let (client, place) = self.lanes.emptiest();
+        let sent = connect::timed(client.execute(request));
+        let (response, connect) = match timeout_at(until, sent).await {
+            Ok((Ok(response), connect)) => (http::Response::from(response), connect),
+            Ok((Err(error), _)) => return Err(self.classify(error)),
             Err(_) if until == deadline => return Err(Error::Deadline),
             Err(_) => {
                 return Err(Error::Silent {
@@ -203,15 +179,40 @@ impl Upstream {
         Ok(Response {
             status: head.status,
             headers: head.headers,
-            body: Incoming::new(body, self.idle),
+            connect,
+            body: Incoming::new(body, self.idle, place),
         })
+    }
+
+    fn classify(&self, error: reqwest::Error) -> Error {
+        let error = error.without_url();
+        if !error.is_connect() {
+            return Error::Broken(Some(error));
+        }
+        let kind = if error.is_dns() {
+            Unreachable::Dns
+        } else if error.is_timeout() {
+            Unreachable::Timeout
+        } else {
+            causes(&error)
+                .find_map(unreachable_by)
+                .unwrap_or(Unreachable::Other)
+        };
+        if let Some(host) = self.url.host_str() {
+            self.names.doubt(host);
+        }
+        Error::Unreachable {
+            kind,
+            source: error,
+        }
     }
 }
 
 impl Incoming {
-    fn new(body: reqwest::Body, idle: Duration) -> Self {
+    fn new(body: reqwest::Body, idle: Duration, place: Place) -> Self {
         Self {
             body,
+            _place: place,
             idle,
             silence: Box::pin(tokio::time::sleep(idle)),
             waiting: false,
@@ -295,50 +296,16 @@ impl Incoming {
     }
 }
 
-fn is_loopback(url: &reqwest::Url) -> bool {
-    match url.host_str() {
-        Some("localhost") => true,
-        Some(host) => host
-            .trim_matches(['[', ']'])
-            .parse()
-            .is_ok_and(|address: std::net::IpAddr| address.is_loopback()),
-        None => false,
-    }
-}
-
-fn classify(error: reqwest::Error) -> Error {
-    let error = error.without_url();
-    if !error.is_connect() {
-        return Error::Broken(Some(error));
-    }
-    let kind = if error.is_dns() {
-        Unreachable::Dns
-    } else if error.is_timeout() {
-        Unreachable::Timeout
-    } else {
-        causes(&error)
-            .find_map(unreachable_by)
-            .unwrap_or(Unreachable::Other)
-    };
-    Error::Unreachable {
-        kind,
-        source: error,
-    }
-}
-
 fn unreachable_by(cause: &(dyn std::error::Error + 'static)) -> Option<Unreachable> {
     if cause.is::<rustls::Error>() {
         return Some(Unreachable::Tls);
     }
     let io = cause.downcast_ref::<io::Error>()?;
-    if io
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-        .is_some()
-    {
-        return Some(Unreachable::Tls);
+    match io.get_ref() {
+        // What an I/O error wraps is not its source; TLS errors come wrapped twice.
+        Some(inner) => unreachable_by(inner),
+        None => (io.kind() == io::ErrorKind::ConnectionRefused).then_some(Unreachable::Refused),
     }
-    (io.kind() == io::ErrorKind::ConnectionRefused).then_some(Unreachable::Refused)
 }
 
 fn causes<'e>(

@@ -305,7 +305,7 @@ numbered! {
         RateLimited = "rate_limited", "Rate limited";
         /// 5xx answers of providers, and broken connections.
         ProviderErrors = "provider_errors", "Provider errors";
-        /// Deadlines that passed: queue, connect, first byte, idle, total.
+        /// Requests that a deadline ended: queue, connect, first byte, idle or total.
         Timeouts = "timeouts", "Timeouts";
         /// Bytes of request bodies.
         RequestBytes = "request_bytes", "Request bytes";

@@ -62,6 +62,8 @@ pub mod flags {
     pub const CONNECTED: u8 = 1 << 1;
     /// It was ended by a drain.
     pub const DRAINED: u8 = 1 << 2;
+    /// It was ended by a deadline: queue, connect, first byte, idle or total.
+    pub const TIMED_OUT: u8 = 1 << 3;
 }
 
 /// A provider or key that was never chosen.

@@ -9,6 +9,7 @@
 //! The same pattern with one epoch word guards the gauges and histograms, by [`begin`] and [`end`].
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use crate::layout::RING_HEADER_WORDS;
 
@@ -167,7 +168,7 @@ pub fn end(sequence: &AtomicU64, number: u64) {
 /// Runs `read` until `epoch` was even and unchanged around it, at most [`ATTEMPTS_MAX`] times. None if that never
 /// happened.
 pub fn consistently<T>(epoch: &AtomicU64, mut read: impl FnMut() -> T) -> Option<T> {
-    for _ in 0..ATTEMPTS_MAX {
+    for attempt in 0..ATTEMPTS_MAX {
         let before = epoch.load(Ordering::Acquire);
         if before.is_multiple_of(2) {
             let seen = read();
@@ -176,7 +177,8 @@ pub fn consistently<T>(epoch: &AtomicU64, mut read: impl FnMut() -> T) -> Option
                 return Some(seen);
             }
         }
-        std::thread::yield_now();
+        // A writer that the machine has put aside within its marks needs more than a moment; one that died, any time.
+        std::thread::sleep(Duration::from_micros(50 << attempt));
     }
     None
 }

@@ -331,25 +331,28 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the lock, made if it is not there. Waits a moment for a monitor that is just probing it.
+/// Takes the lock, made if it is not there. Waits a moment for a monitor that is just probing it, and takes no lock that
+/// its last holder has taken away in the meantime: nobody would find it.
 fn take_lock(path: &Path) -> io::Result<File> {
-    let lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(MODE)
-        .custom_flags(nofollow())
-        .open(path)?;
-    lock.set_permissions(fs::Permissions::from_mode(MODE))?;
     let since = Instant::now();
     loop {
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(MODE)
+            .custom_flags(nofollow())
+            .open(path)?;
         match lock.try_lock() {
-            Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => {
+            Ok(()) if is_at(&lock, path) => {
+                lock.set_permissions(fs::Permissions::from_mode(MODE))?;
+                return Ok(lock);
+            }
+            Ok(()) | Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(TryLockError::WouldBlock) => {
+            Ok(()) | Err(TryLockError::WouldBlock) => {
                 return Err(io::Error::new(
                     io::ErrorKind::AddrInUse,
                     "another live gateway writes there",
@@ -357,6 +360,15 @@ fn take_lock(path: &Path) -> io::Result<File> {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
+    }
+}
+
+/// Whether `path` still names the file that is open as `file`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(open), Ok(named)) => identity(open) == identity(named),
+        _ => false,
     }
 }
 
@@ -416,14 +428,25 @@ pub fn in_directory(directory: &Path) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, _, path)| path).collect()
 }
 
-/// Removes what dead gateways left in `directory`.
+/// Removes what dead gateways left in `directory`: files by the name that a gateway gives, which hold a segment. All else
+/// is somebody's.
 pub fn tidy(directory: &Path) {
     for path in in_directory(directory) {
-        if !is_alive(&path) {
+        if is_by_a_gateway(&path) && !is_alive(&path) && Opened::open(&path).is_ok() {
             let _ = fs::remove_file(&path);
             let _ = fs::remove_file(lock_path(&path));
         }
     }
+}
+
+/// Whether the name is one that a gateway makes of its process id.
+fn is_by_a_gateway(path: &Path) -> bool {
+    let name = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default();
+    name.strip_prefix("gateway-")
+        .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The system's monotonic clock, nanoseconds: the same for every process of the machine, so heartbeats are told in it.

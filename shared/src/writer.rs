@@ -80,6 +80,11 @@ impl Writer {
         &self.segment
     }
 
+    /// Changes the labels of providers and keys.
+    pub fn rename(&self, names: &[Name]) {
+        name_all(self.segment.words(), names);
+    }
+
     /// Adds records to the histograms, the current second and the sample ring.
     pub fn absorb(&mut self, records: &[Record]) {
         if records.is_empty() {
@@ -269,9 +274,17 @@ fn describe(words: &[AtomicU64], head: &Header, names: &[Name]) {
         &words[header::INSTANCE..],
         &layout::text_words::<{ header::TEXT_WORDS }>(&head.instance),
     );
-    let places = section(words, Section::Names).chunks_exact(name::WORDS);
-    for (place, name) in places.zip(own_names().iter().chain(names)) {
-        store(&place[..name::WORDS], &name_words(name));
+    name_all(words, names);
+}
+
+/// Writes the labels that every segment has, then `names`, as far as there is room, and leaves the rest empty. A reader
+/// that looks while labels change may see one of each; it shows a label only.
+fn name_all(words: &[AtomicU64], names: &[Name]) {
+    let own = own_names();
+    let mut named = own.iter().chain(names);
+    for place in section(words, Section::Names).chunks_exact(name::WORDS) {
+        let words = named.next().map_or([0; name::WORDS], name_words);
+        store(place, &words);
     }
 }
 

@@ -45,7 +45,7 @@ const SETTINGS: [(&str, &str); 20] = [
 
 /// For each provider.
 #[rustfmt::skip]
-const PROVIDER_SETTINGS: [(&str, &str); 17] = [
+const PROVIDER_SETTINGS: [(&str, &str); 19] = [
     ("kind",                     "openai"),
     ("keyless",                  "false"),
     ("concurrency",              "15000"),
@@ -58,6 +58,8 @@ const PROVIDER_SETTINGS: [(&str, &str); 17] = [
     ("timeouts.idle",            "120s"),
     ("timeouts.total",           "600s"), // what the SDKs wait by default
     ("timeouts.queue",           "30s"),
+    ("connects_max",             "64"),   // the rest of a burst takes over what these have opened
+    ("http2.connections",        "0"),    // HTTP/1.1
     ("rest.rate_limited",        "5s"),
     ("rest.max",                 "10m"),
     ("rest.forbidden",           "60s"),

@@ -1,6 +1,7 @@
 //! `providers.*`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
@@ -81,6 +82,8 @@ fn one(section: &mut Section, name: &str, names: &[String]) -> Option<Provider> 
     let headers = headers(section);
     let ca_file = ca_file(section);
     let proxy = proxy(section);
+    let connects_max = section.count("connects_max", 1..=10_000);
+    let http2 = section.section("http2", |http2| http2.count("connections", 0..=1_000));
     let rest = section.section("rest", rest);
     Some(Provider {
         kind: kind?,
@@ -95,6 +98,8 @@ fn one(section: &mut Section, name: &str, names: &[String]) -> Option<Provider> 
         headers: headers?,
         ca_file,
         proxy,
+        connects_max: connects_max?,
+        http2: NonZeroUsize::new(http2?),
         rest: rest?,
     })
 }

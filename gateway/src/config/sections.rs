@@ -9,7 +9,6 @@ use tracing::Level;
 
 use super::defaults::{PROFILES, WORKERS_MAX};
 use super::nearest::nearest;
-use super::reader::Field;
 use super::section::Section;
 use super::{
     Admin, Client, ClientKey, Config, Log, Server, Telemetry, TlsFiles, keys, provider, scalar,
@@ -30,15 +29,12 @@ pub(super) fn read(root: &mut Section) -> Option<Config> {
     let providers = provider::read_all(root);
     let names: Vec<&String> = providers.iter().flatten().map(|(name, _)| name).collect();
     let client_keys = keys::read_clients(root, "client_keys", |text| is_pattern(text, &names));
-    if let (Some(field), Some(server), Some(keys)) = (&listens_on, &server, &client_keys) {
-        check_open_door(field, server, keys);
-    }
     let admin_key = keys::read_clients(root, "admin_key", |_| Err(None));
     let admin = root.section("admin", |section| admin(section, admin_key?));
     let telemetry = root.section("telemetry", telemetry);
     let drain_timeout = root.duration("drain_timeout");
     let log = root.section("log", log);
-    Some(Config {
+    let config = Config {
         server: server?,
         client: client?,
         client_keys: client_keys?,
@@ -47,17 +43,17 @@ pub(super) fn read(root: &mut Section) -> Option<Config> {
         telemetry: telemetry?,
         drain_timeout: drain_timeout?,
         log: log?,
-    })
-}
-
-/// Whoever reaches a gateway without client keys spends its keys: beyond this machine, that has to be said.
-fn check_open_door(listen: &Field, server: &Server, keys: &[ClientKey]) {
-    if keys.is_empty() && !server.allow_unauthenticated && !is_loopback(server.listen.ip()) {
-        listen.problem(
+    };
+    if let Some(field) = listens_on
+        && config.is_open_beyond(config.server.listen.ip())
+    {
+        // Whoever reaches a gateway without client keys spends its keys: beyond this machine, that has to be said.
+        field.problem(
             "without client keys, whoever reaches this address spends your keys: set BIFROST_CLIENT_KEYS, or \
              server.allow_unauthenticated = true if something else keeps strangers out",
         );
     }
+    Some(config)
 }
 
 fn is_loopback(address: IpAddr) -> bool {

@@ -26,6 +26,9 @@ struct Body<'a> {
     choices: Option<&'a RawValue>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
+    /// `"error"` in the flat form of some servers.
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -48,9 +51,11 @@ impl Provider for OpenAi {
     }
 
     fn params<'c>(&self, call: &Call<'c>, model: &str) -> Vec<Edit<'c>> {
-        let mut edits = call.edits(model);
-        edits.extend(call.usage_edit());
-        edits
+        call.edits(model)
+    }
+
+    fn usage<'c>(&self, call: &Call<'c>) -> Option<Edit<'c>> {
+        call.usage_edit()
     }
 
     fn path(&self) -> &'static str {
@@ -61,8 +66,8 @@ impl Provider for OpenAi {
         let body = object(body).ok_or(Error::BadAnswer("no JSON object"))?;
         let parsed: Body<'_> =
             serde_json::from_slice(body).map_err(|_| Error::BadAnswer("no valid JSON"))?;
-        if let Some(error) = present(parsed.error) {
-            return Err(Error::Answered(Box::new(within_success(body, error))));
+        if parsed.is_error() {
+            return Err(Error::Answered(Box::new(within_success(body))));
         }
         if parsed.choices.is_none() {
             return Err(Error::BadAnswer("no chat completion"));
@@ -71,66 +76,78 @@ impl Provider for OpenAi {
     }
 
     fn refusal(&self, status: StatusCode, headers: &HeaderMap, body: Bytes) -> Answered {
-        let encoding = headers.get(header::CONTENT_ENCODING).cloned();
-        let parsed = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-        let message = message_of(&parsed);
-        let in_our_form = parsed["error"]["message"]
-            .as_str()
-            .is_some_and(|text| !text.is_empty());
+        let encoding = headers
+            .get(header::CONTENT_ENCODING)
+            .filter(|encoding| *encoding != "identity")
+            .cloned();
+        let parsed = first(serde_json::from_slice::<Value>(&body).unwrap_or_default());
+        let reason = || {
+            let reason = status.canonical_reason();
+            reason.unwrap_or("the provider failed").to_owned()
+        };
         Answered {
             status,
-            message: message.unwrap_or_else(|| {
-                status
-                    .canonical_reason()
-                    .unwrap_or("the provider failed")
-                    .to_owned()
-            }),
+            message: message_of(&parsed).unwrap_or_else(reason),
             code: code_of(&parsed),
             retry_after: retry_after::of_headers(headers, std::time::SystemTime::now())
                 .or_else(|| retry_after::of_body(&body)),
             // A compressed body can't be looked into; with its encoding beside it, the client can read it.
-            body: (in_our_form || encoding.is_some()).then_some(body),
+            body: (is_in_our_form(&parsed) || encoding.is_some()).then_some(body),
             encoding,
         }
     }
 
-    fn event(&self, data: &[u8]) -> Event {
-        if data == b"[DONE]" {
+    fn event(&self, name: &[u8], data: &[u8]) -> Event {
+        if data.trim_ascii() == b"[DONE]" {
             return Holds::Terminator.into();
         }
         let parsed = object(data).and_then(|data| serde_json::from_slice::<Body<'_>>(data).ok());
+        if name == b"error" || parsed.as_ref().is_some_and(Body::is_error) {
+            return Holds::Failure(Box::new(within_success(data))).into();
+        }
         let Some(parsed) = parsed else {
             // Whatever it is, the client was sent it, so it is not ours to hold back.
             return Holds::Content.into();
         };
-        if let Some(error) = present(parsed.error) {
-            return Holds::Failure(Box::new(within_success(data, error))).into();
-        }
-        let usage = present(parsed.usage).and_then(usage);
-        let choices: Vec<Choice<'_>> = parsed
-            .choices
-            .and_then(|choices| serde_json::from_str(choices.get()).ok())
-            .unwrap_or_default();
-        let holds = if choices
-            .iter()
-            .any(|choice| present(choice.finish_reason).is_some())
-        {
-            Holds::Finish
-        } else if choices
-            .iter()
-            .any(|choice| choice.delta.is_some_and(|delta| has_content(delta.get())))
-        {
-            Holds::Content
-        } else if usage.is_some() && choices.is_empty() {
-            Holds::UsageOnly
-        } else {
-            Holds::Preamble
+        let told = present(parsed.usage);
+        let choices = present(parsed.choices).map_or(Some(vec![]), |choices| {
+            serde_json::from_str::<Vec<Choice<'_>>>(choices.get()).ok()
+        });
+        let holds = match choices {
+            None => Holds::Content,
+            Some(choices) if choices.is_empty() && told.is_some() => Holds::UsageOnly,
+            Some(choices) => furthest(&choices),
         };
-        Event { holds, usage }
+        Event {
+            holds,
+            usage: told.and_then(usage),
+        }
     }
 
     fn terminator(&self) -> Option<&'static str> {
         Some("[DONE]")
+    }
+}
+
+impl Body<'_> {
+    fn is_error(&self) -> bool {
+        let is_flat = || {
+            self.object
+                .is_some_and(|object| object.get() == "\"error\"")
+        };
+        present(self.error).is_some() || is_flat()
+    }
+}
+
+/// How far the furthest of the choices has come.
+fn furthest(choices: &[Choice<'_>]) -> Holds {
+    let any = |is_so: &dyn Fn(&Choice<'_>) -> bool| choices.iter().any(is_so);
+    if any(&|choice| present(choice.finish_reason).is_some()) {
+        Holds::Finish
+    } else if any(&|choice| choice.delta.is_some_and(|delta| has_content(delta.get()))) {
+        Holds::Content
+    } else {
+        Holds::Preamble
     }
 }
 
@@ -172,29 +189,49 @@ fn usage(raw: &RawValue) -> Option<Usage> {
     })
 }
 
-/// An error object that came with a success's status. Its own code is the status, if it is one.
-fn within_success(body: &[u8], error: &RawValue) -> Answered {
-    let parsed: Value = serde_json::from_str(error.get()).unwrap_or_default();
+/// An error that came with a success's status. Its own code is the status, if it is one.
+fn within_success(body: &[u8]) -> Answered {
+    let parsed = first(serde_json::from_slice::<Value>(body.trim_ascii()).unwrap_or_default());
     let number = |value: &Value| {
         let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
         StatusCode::from_u16(u16::try_from(number).ok()?)
             .ok()
             .filter(|status| status.is_client_error() || status.is_server_error())
     };
-    let wrapped = serde_json::json!({ "error": parsed });
-    let in_our_form = parsed["message"]
-        .as_str()
-        .is_some_and(|text| !text.is_empty());
+    let error = &parsed["error"];
+    let told = [
+        &error["code"],
+        &error["status"],
+        &parsed["code"],
+        &parsed["status"],
+    ];
     Answered {
-        status: number(&parsed["code"])
-            .or_else(|| number(&parsed["status"]))
+        status: told
+            .into_iter()
+            .find_map(number)
             .unwrap_or(StatusCode::BAD_GATEWAY),
-        message: message_of(&wrapped).unwrap_or_else(|| "the provider failed".to_owned()),
-        code: code_of(&wrapped),
+        message: message_of(&parsed).unwrap_or_else(|| "the provider failed".to_owned()),
+        code: code_of(&parsed),
         retry_after: retry_after::of_body(body),
-        body: in_our_form.then(|| Bytes::from(wrapped.to_string())),
+        body: is_in_our_form(&parsed)
+            .then(|| Bytes::from(serde_json::json!({ "error": error }).to_string())),
         encoding: None,
     }
+}
+
+/// Some wrap an error in a list.
+fn first(body: Value) -> Value {
+    match body {
+        Value::Array(items) => items.into_iter().next().unwrap_or_default(),
+        other => other,
+    }
+}
+
+/// `{"error": {"message": "…", "type": "…"}}`: the clients read the one and branch on the other.
+fn is_in_our_form(body: &Value) -> bool {
+    let error = &body["error"];
+    let is_told = |name: &str| error[name].as_str().is_some_and(|text| !text.is_empty());
+    is_told("message") && is_told("type")
 }
 
 /// The message, in the forms that providers use: `error.message`, `error` as text, `message`, `detail`.
@@ -300,7 +337,7 @@ mod tests {
     #[test]
     fn an_event_says_whether_the_client_waits_for_it() {
         let check = |data: &str, expected: &str| {
-            let event = OpenAi.event(data.as_bytes());
+            let event = OpenAi.event(b"", data.as_bytes());
             let name = format!("{:?}", event.holds);
             assert_eq!(name.split('(').next(), Some(expected), "{data}");
         };
@@ -328,7 +365,7 @@ mod tests {
         let last = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
         check(last, "UsageOnly");
         assert_eq!(
-            OpenAi.event(last.as_bytes()).usage,
+            OpenAi.event(b"", last.as_bytes()).usage,
             Some(Usage {
                 prompt_tokens: 3,
                 completion_tokens: 4

@@ -4,6 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 
+/// More than a day is no wait.
+const LONGEST: Duration = Duration::from_hours(24);
+
 /// The wait that the headers ask for: milliseconds before seconds before a date. What is negative, no number, or in
 /// the past asks for nothing.
 #[must_use]
@@ -36,7 +39,11 @@ pub fn of_body(body: &[u8]) -> Option<Duration> {
 }
 
 fn seconds(number: f64) -> Option<Duration> {
-    (number > 0.0).then(|| Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX))
+    (number > 0.0).then(|| {
+        Duration::try_from_secs_f64(number)
+            .unwrap_or(LONGEST)
+            .min(LONGEST)
+    })
 }
 
 #[cfg(test)]
@@ -79,7 +86,7 @@ mod tests {
         let headers: HeaderMap = [("retry-after".parse().unwrap(), "1e300".parse().unwrap())]
             .into_iter()
             .collect();
-        assert_eq!(of_headers(&headers, SystemTime::now()), Some(Duration::MAX));
+        assert_eq!(of_headers(&headers, SystemTime::now()), Some(LONGEST));
     }
 
     #[test]

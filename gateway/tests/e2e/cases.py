@@ -17,8 +17,7 @@ import socket
 import subprocess
 import sys
 
-sys.dont_write_bytecode = True
-from gateway import ROOT, Gateway, add_arguments  # noqa: E402
+from gateway import ROOT, Gateway, add_arguments
 
 SHARED = ROOT.parent / "shared" / "cases"
 # The runner listens on the first four from its first port, and says that nothing listens on the tenth.
@@ -114,7 +113,7 @@ def run(case, bin_dir, runner, verbose):
             "--only", case["name"],
             *["-v"] * verbose,
         ]  # fmt: skip
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CASE_MAX_S)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=CASE_MAX_S)
         if gateway.process.poll() is not None:
             return f"the gateway ended with {gateway.process.returncode}: {gateway.log()[-500:]}"
         if verbose > 1:
@@ -141,7 +140,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--runner", type=pathlib.Path, default=SHARED / "run_cases.py")
-    parser.add_argument("--cases", action="append", type=pathlib.Path, metavar="DIR", help="folder of cases; repeatable")
+    parser.add_argument(
+        "--cases", action="append", type=pathlib.Path, metavar="DIR", help="folder of cases; repeatable"
+    )
     parser.add_argument("--only", help="the beginnings of names, comma-separated: 014,026")
     parser.add_argument("--config", help="the cases of this configuration only")
     parser.add_argument("--at-least", type=int, metavar="N", help="succeed if so many pass, whatever else fails")

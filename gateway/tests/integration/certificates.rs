@@ -56,17 +56,35 @@ fn request() -> Request<Full<Bytes>> {
         .unwrap()
 }
 
+fn settings(directory: &Path) -> [(&'static str, String); 3] {
+    let path = |name| directory.join(name).to_str().unwrap().to_owned();
+    [
+        ("SERVER__TLS__CERTIFICATE", path("cert.pem")),
+        ("SERVER__TLS__KEY", path("key.pem")),
+        ("SERVER__HEADER_TIMEOUT", "500ms".to_owned()),
+    ]
+}
+
 /// A gateway with the certificate in `directory`.
 fn start(provider: &Provider, directory: &Path) -> Gateway {
-    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.join(name));
+    let settings = settings(directory);
     Gateway::start(
         provider,
-        &[
-            ("SERVER__TLS__CERTIFICATE", certificate.to_str().unwrap()),
-            ("SERVER__TLS__KEY", key.to_str().unwrap()),
-            ("SERVER__HEADER_TIMEOUT", "500ms"),
-        ],
+        &settings
+            .each_ref()
+            .map(|(name, value)| (*name, value.as_str())),
     )
+}
+
+/// Has the files read again.
+fn renew(gateway: &Gateway, directory: &Path) -> anyhow::Result<()> {
+    let settings = settings(directory);
+    gateway.reload(
+        &settings
+            .each_ref()
+            .map(|(name, value)| (*name, value.as_str())),
+    )?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -130,17 +148,16 @@ async fn a_renewed_certificate_is_shown_to_new_connections_and_a_bad_one_to_none
     let old = certify(directory.path());
     let provider = Provider::start(vec![]).await;
     let gateway = start(&provider, directory.path());
-    let certificates = gateway.certificates.clone().unwrap();
     connect(gateway.address, &old, &[]).await.unwrap();
 
     let new = certify(directory.path());
     connect(gateway.address, &old, &[]).await.unwrap();
-    certificates.reload().unwrap();
+    renew(&gateway, directory.path()).unwrap();
     connect(gateway.address, &new, &[]).await.unwrap();
     assert!(connect(gateway.address, &old, &[]).await.is_err());
 
     std::fs::write(directory.path().join("key.pem"), "no key").unwrap();
-    let error = certificates.reload().unwrap_err().to_string();
+    let error = renew(&gateway, directory.path()).unwrap_err().to_string();
     assert!(error.starts_with("server.tls.key "), "{error}");
     connect(gateway.address, &new, &[]).await.unwrap();
     // Nor is a key that belongs to another certificate.
@@ -150,6 +167,6 @@ async fn a_renewed_certificate_is_shown_to_new_connections_and_a_bad_one_to_none
         made.signing_key.serialize_pem(),
     )
     .unwrap();
-    assert!(certificates.reload().is_err());
+    assert!(renew(&gateway, directory.path()).is_err());
     connect(gateway.address, &new, &[]).await.unwrap();
 }

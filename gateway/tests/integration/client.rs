@@ -24,6 +24,8 @@ pub struct Answer {
     pub head: String,
     /// The body, with chunk sizes taken out.
     pub body: String,
+    /// The same, where it is no text.
+    pub bytes: Vec<u8>,
     /// Whether it ended as its framing promised.
     pub whole: bool,
 }
@@ -55,6 +57,15 @@ pub async fn ask(address: SocketAddr, body: &str) -> Answer {
     Client::post(address, body).await.answer().await
 }
 
+/// Asks for what is at `path`.
+pub async fn get(address: SocketAddr, path: &str) -> Answer {
+    let mut client = Client::connect(address).await;
+    client
+        .send(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())
+        .await;
+    client.answer().await
+}
+
 impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
         Self {
@@ -71,13 +82,13 @@ impl Client {
     }
 
     /// Sends a chat with further header lines, each with its line end.
-    pub async fn send_chat(&mut self, headers: &str, body: &str) {
+    pub async fn send_chat(&mut self, headers: &str, body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
         let head = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
             body.len()
         );
-        self.send(&[head.as_bytes(), body.as_bytes()].concat())
-            .await;
+        self.send(&[head.as_bytes(), body].concat()).await;
     }
 
     /// Sends a chat on a connection that may be kept.
@@ -88,6 +99,11 @@ impl Client {
         );
         self.send(&[head.as_bytes(), body.as_bytes()].concat())
             .await;
+    }
+
+    /// Sends as much of `bytes` as is taken: a gateway that refuses need not read on.
+    pub async fn send_in_vain(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes).await;
     }
 
     pub async fn send(&mut self, bytes: &[u8]) {
@@ -133,9 +149,12 @@ impl Client {
 }
 
 fn parse(received: &[u8]) -> Answer {
-    let text = String::from_utf8_lossy(received).into_owned();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let head = head.to_lowercase();
+    let end = received.windows(4).position(|four| four == b"\r\n\r\n");
+    let (head, body) = match end {
+        Some(end) => (&received[..end], &received[end + 4..]),
+        None => (received, &b""[..]),
+    };
+    let head = String::from_utf8_lossy(head).to_lowercase();
     let status = head
         .split(' ')
         .nth(1)
@@ -144,31 +163,35 @@ fn parse(received: &[u8]) -> Answer {
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
-    let (body, whole) = match length {
-        Some(length) => (body.to_owned(), body.len() == length),
+    let (bytes, whole) = match length {
+        Some(length) => (body.to_vec(), body.len() == length),
         None if head.contains("transfer-encoding: chunked") => dechunk(body),
-        None => (body.to_owned(), true),
+        None => (body.to_vec(), true),
     };
     Answer {
         status,
         head,
-        body,
+        body: String::from_utf8_lossy(&bytes).into_owned(),
+        bytes,
         whole,
     }
 }
 
-fn dechunk(mut text: &str) -> (String, bool) {
-    let mut body = String::new();
-    while let Some((size, rest)) = text.split_once("\r\n") {
-        let Ok(size) = usize::from_str_radix(size, 16) else {
+fn dechunk(mut left: &[u8]) -> (Vec<u8>, bool) {
+    let mut body = vec![];
+    while let Some(at) = left.windows(2).position(|two| two == b"\r\n") {
+        let size = std::str::from_utf8(&left[..at]).ok();
+        let Some(size) = size.and_then(|size| usize::from_str_radix(size, 16).ok()) else {
             break;
         };
         if size == 0 {
             return (body, true);
         }
-        let Some(chunk) = rest.get(..size) else { break };
-        body.push_str(chunk);
-        text = rest.get(size + 2..).unwrap_or_default();
+        let Some(chunk) = left.get(at + 2..at + 2 + size) else {
+            break;
+        };
+        body.extend_from_slice(chunk);
+        left = left.get(at + 4 + size..).unwrap_or_default();
     }
     (body, false)
 }

@@ -1,6 +1,7 @@
 //! What is in flight when the gateway is told to stop: finished in time, or ended in its own way and counted.
 
 use bifrost_gateway::shutdown::Drained;
+use bifrost_shared::layout::Gauge;
 use bifrost_shared::record::{Outcome, flags};
 
 use crate::client::{Client, chat, stream};
@@ -67,7 +68,7 @@ async fn a_body_that_is_still_coming_is_cut_off_as_well() {
     let mut client = Client::connect(gateway.address).await;
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     client.send(head.as_bytes()).await;
-    gateway.in_flight(1).await;
+    gateway.gauge(Gauge::InFlight, 1).await;
     let (drained, records) = gateway.stop().await;
     assert_eq!(drained, Drained::Cut(1));
     assert_eq!(client.answer().await.status, 503);

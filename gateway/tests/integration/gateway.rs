@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bifrost_gateway::config::{self, Environment, Sources};
-use bifrost_gateway::server::{Certificates, Server};
+use bifrost_gateway::reload::Reload;
+use bifrost_gateway::server::Server;
 use bifrost_gateway::shutdown::Drained;
 use bifrost_shared::layout::Gauge;
 use bifrost_shared::record::Record;
@@ -24,9 +25,9 @@ pub struct Gateway {
     pub address: SocketAddr,
     /// Where its admin listener is; of no use if it has none.
     pub admin: SocketAddr,
-    pub certificates: Option<Arc<Certificates>>,
     opened: Opened,
     samples: Samples,
+    reload: Arc<Reload>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<Drained>,
     _scratch: tempfile::TempDir,
@@ -52,30 +53,38 @@ impl Gateway {
         Self::try_with(&variables)
     }
 
+    /// A gateway in front of two providers, called `openai` and `second`, where the first falls back on the second.
+    pub fn start_pair(first: &Provider, second: &Provider, more: &[(&str, &str)]) -> Self {
+        let base_url = format!("http://{}/v1", second.address);
+        let mut variables = vec![
+            ("PROVIDERS__SECOND__BASE_URL", base_url.as_str()),
+            ("PROVIDERS__SECOND__KEYS", r#"[{value="sk-test-second"}]"#),
+            ("PROVIDERS__SECOND__RETRIES__MAX", "0"),
+            ("PROVIDERS__OPENAI__RETRIES__MAX", "0"),
+            ("PROVIDERS__OPENAI__FALLBACKS", r#"["second/spare"]"#),
+        ];
+        variables.retain(|(name, _)| !more.iter().any(|(other, _)| name == other));
+        variables.extend_from_slice(more);
+        Self::start(first, &variables)
+    }
+
     /// A gateway with these variables, without the prefix.
+    pub fn with(variables: &[(&str, &str)]) -> Self {
+        Self::try_with(variables).unwrap()
+    }
+
     fn try_with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir().unwrap();
         let segment: PathBuf = scratch.path().join("test.seg");
-        let mut environment = Environment::default();
         let own = [
             ("SERVER__LISTEN", "127.0.0.1:0"),
             ("ADMIN__LISTEN", "127.0.0.1:0"),
             ("TELEMETRY__SEGMENT", segment.to_str().unwrap()),
         ];
-        for (name, value) in own.iter().chain(variables) {
-            environment
-                .variables
-                .insert(format!("BIFROST_{name}"), (*value).to_owned());
-        }
-        let loaded = config::load(&Sources {
-            environment,
-            ..Sources::default()
-        })
-        .unwrap_or_else(|problems| panic!("{problems}"));
+        let loaded = loaded(&[&own[..], variables].concat());
         let server = Server::start(loaded.config)?;
-        let address = server.address();
+        let (address, reload) = (server.address(), server.reload());
         let admin = server.admin_address().unwrap_or(address);
-        let certificates = server.certificates();
         let opened = Opened::open(&segment).unwrap();
         let words = opened.words().unwrap();
         let samples = View::of(words).unwrap().samples_from_oldest(words).unwrap();
@@ -89,13 +98,18 @@ impl Gateway {
         Ok(Self {
             address,
             admin,
-            certificates,
             opened,
             samples,
+            reload,
             stop: Some(stop),
             served,
             _scratch: scratch,
         })
+    }
+
+    /// Puts other settings in force.
+    pub fn reload(&self, variables: &[(&str, &str)]) -> anyhow::Result<Vec<&'static str>> {
+        self.reload.apply(loaded(variables).config)
     }
 
     /// Waits for the next record.
@@ -118,12 +132,8 @@ impl Gateway {
         self.gauge(Gauge::Waiting, wanted).await;
     }
 
-    /// Waits until so many requests are in the gateway.
-    pub async fn in_flight(&self, wanted: u64) {
-        self.gauge(Gauge::InFlight, wanted).await;
-    }
-
-    async fn gauge(&self, gauge: Gauge, wanted: u64) {
+    /// Waits until a gauge shows that.
+    pub async fn gauge(&self, gauge: Gauge, wanted: u64) {
         let mut look = tokio::time::interval(Duration::from_millis(2));
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -135,7 +145,9 @@ impl Gateway {
                 }
             }
         });
-        found.await.expect("so many are there");
+        found
+            .await
+            .unwrap_or_else(|_| panic!("no {wanted} {gauge:?}"));
     }
 
     /// Stops it, and says how the drain ended. What is left of the records can still be read.
@@ -151,4 +163,17 @@ impl Gateway {
             std::iter::from_fn(|| self.samples.next(words)).collect(),
         )
     }
+}
+
+fn loaded(variables: &[(&str, &str)]) -> config::Loaded {
+    let mut environment = Environment::default();
+    for (name, value) in variables {
+        let name = format!("BIFROST_{name}");
+        environment.variables.insert(name, (*value).to_owned());
+    }
+    let sources = Sources {
+        environment,
+        ..Sources::default()
+    };
+    config::load(&sources).unwrap_or_else(|problems| panic!("{problems}"))
 }

@@ -64,6 +64,10 @@ fn modules_import_only_what_lies_below_them() {
     check("provider/openai", &["call", "error"]);
     check("provider/retry_after", &[]);
     check("upstream", &["error", "config"]);
+    check("upstream/connect", &[]);
+    check("upstream/lanes", &["config"]);
+    check("upstream/names", &[]);
+    check("upstream/trust", &[]);
     check("stopwatch", &["clock", "error"]);
     check(
         "relay",
@@ -89,7 +93,7 @@ fn modules_import_only_what_lies_below_them() {
 
 #[test]
 fn only_the_doors_know_who_may_ask() {
-    let doors = ["access", "admin", "routes", "server"];
+    let doors = ["access", "admin", "reload", "routes", "server"];
     for entry in fs::read_dir(source("")).unwrap() {
         let path = entry.unwrap().path();
         let Some(module) = path.file_stem().and_then(|stem| stem.to_str()) else {
@@ -113,6 +117,27 @@ fn adapters_do_no_input_or_output() {
         let text = fs::read_to_string(&file).unwrap();
         for word in ["tokio", "reqwest", "std::net", "std::fs", "hyper"] {
             assert!(!text.contains(word), "{} names {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn only_upstream_knows_the_http_client() {
+    let mut folders = vec![source("")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let below = path.strip_prefix(source("")).unwrap().to_owned();
+            // An error names its cause, and settings parse URLs.
+            let may = ["upstream", "upstream.rs", "error.rs", "config", "config.rs"]
+                .iter()
+                .any(|top| below.starts_with(top));
+            if path.is_dir() {
+                folders.push(path);
+            } else if !may {
+                let text = fs::read_to_string(&path).unwrap();
+                assert!(!text.contains("reqwest"), "{}", below.display());
+            }
         }
     }
 }

@@ -9,12 +9,22 @@
 mod client;
 mod gateway;
 mod provider;
+mod tls;
+mod tunnel;
 
 mod access;
 mod admin;
+mod bytes;
 mod certificates;
 mod clients;
+mod connections;
 mod drain;
+mod errors;
 mod http2;
 mod layering;
 mod outcomes;
+mod queue;
+mod reload;
+mod retries;
+mod routing;
+mod streams;

@@ -61,6 +61,29 @@ async fn a_plain_answer_with_a_length_is_completed_once_its_last_byte_was_taken(
 }
 
 #[tokio::test]
+async fn an_answer_tells_its_stages_only_where_that_is_set() {
+    let provider = Provider::start(vec![json(200, COMPLETION), json(200, COMPLETION)]).await;
+    let gateway = Gateway::start(&provider, &[]);
+    let silent = ask(gateway.address, &chat("openai/m")).await;
+    assert_eq!(silent.header("server-timing"), None);
+    let mut gateway = Gateway::start(&provider, &[("SERVER__SERVER_TIMING", "true")]);
+    let answer = ask(gateway.address, &chat("openai/m")).await;
+    let told = answer.header("server-timing").unwrap();
+    let record = gateway.record().await;
+    for stage in [Stage::QueueWait, Stage::HttpRequest, Stage::ResponseParsing] {
+        let millis = told
+            .split(", ")
+            .find_map(|entry| entry.strip_prefix(stage.key())?.strip_prefix(";dur="))
+            .unwrap_or_else(|| panic!("no {stage:?} in {told}"));
+        let told: f64 = millis.parse().unwrap();
+        assert!(
+            (told * 1e6 - record.stage(stage) as f64).abs() < 2.0,
+            "{stage:?}: {told} of {record:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_stream_is_completed_by_its_terminator() {
     let script = vec![
         stream_head(),
@@ -293,7 +316,7 @@ async fn nothing_of_the_client_but_its_body_reaches_the_provider() {
 }
 
 /// Looks until `holds`.
-async fn until(holds: impl Fn() -> bool) {
+pub async fn until(holds: impl Fn() -> bool) {
     let mut look = tokio::time::interval(std::time::Duration::from_millis(2));
     let found = tokio::time::timeout(std::time::Duration::from_secs(10), async {
         while !holds() {

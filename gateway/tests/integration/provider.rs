@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,8 +17,14 @@ pub enum Step {
     Send(Vec<u8>),
     /// Nothing happens until the test says so.
     Wait(Arc<Notify>),
+    /// The provider works for so long.
+    Work(Duration),
+    /// So many bytes, as events, as fast as they are taken.
+    Flood(usize),
     /// Silence until the peer leaves.
     Stall,
+    /// The connection is closed, whatever was promised.
+    Close,
     /// The connection is reset.
     Reset,
 }
@@ -29,40 +36,88 @@ pub struct Seen {
     pub head: String,
     /// Its body.
     pub body: String,
+    /// The same, where it is no text.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Scripts {
+    next: VecDeque<Vec<Step>>,
+    /// What every request behind the last script gets; none for a 500.
+    last: Option<Vec<Step>>,
 }
 
 /// A provider on a free port. The `n`th request gets the `n`th script; behind the last, a 500.
 pub struct Provider {
     pub address: SocketAddr,
+    scripts: Arc<Mutex<Scripts>>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    flooded: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
     left: mpsc::UnboundedReceiver<usize>,
 }
 
 impl Provider {
     pub async fn start(scripts: Vec<Vec<Step>>) -> Self {
+        Self::scripted(Scripts {
+            next: scripts.into(),
+            last: None,
+        })
+        .await
+    }
+
+    /// A provider that does the same for every request.
+    pub async fn always(script: Vec<Step>) -> Self {
+        Self::scripted(Scripts {
+            next: VecDeque::new(),
+            last: Some(script),
+        })
+        .await
+    }
+
+    async fn scripted(scripts: Scripts) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (scripts, seen) = (
-            Arc::new(Mutex::new(VecDeque::from(scripts))),
-            Arc::new(Mutex::new(vec![])),
-        );
         let (leaves, left) = mpsc::unbounded_channel();
-        let shared = Arc::clone(&seen);
+        let serving = Serving {
+            scripts: Arc::new(Mutex::new(scripts)),
+            seen: Arc::default(),
+            flooded: Arc::default(),
+            leaves,
+        };
+        let provider = Self {
+            address,
+            scripts: Arc::clone(&serving.scripts),
+            seen: Arc::clone(&serving.seen),
+            flooded: Arc::clone(&serving.flooded),
+            connections: Arc::default(),
+            left,
+        };
+        let connections = Arc::clone(&provider.connections);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(
-                    stream,
-                    Arc::clone(&scripts),
-                    Arc::clone(&shared),
-                    leaves.clone(),
-                ));
+                // What was sent is on its way, and not waiting for an acknowledgement.
+                stream.set_nodelay(true).unwrap();
+                connections.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(serving.clone().serve(stream));
             }
         });
-        Self {
-            address,
-            seen,
-            left,
-        }
+        provider
+    }
+
+    /// What the next request gets that has no script yet.
+    pub fn then(&self, script: Vec<Step>) {
+        self.scripts.lock().unwrap().next.push_back(script);
+    }
+
+    /// Connections that were opened.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of floods that were taken.
+    pub fn flooded(&self) -> usize {
+        self.flooded.load(Ordering::Relaxed)
     }
 
     /// The requests that have come, in order.
@@ -112,9 +167,20 @@ pub fn stream_head() -> Step {
     )
 }
 
-/// A piece of a stream, as one HTTP chunk.
-pub fn chunk(text: &str) -> Step {
-    Step::Send(format!("{:x}\r\n{text}\r\n", text.len()).into_bytes())
+/// A piece of a stream, as one HTTP chunk: the gateway gets it as a packet of its own, however the system joins what is
+/// sent.
+pub fn chunk(text: impl AsRef<[u8]>) -> Step {
+    let text = text.as_ref();
+    Step::Send([format!("{:x}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat())
+}
+
+/// A whole stream, in these pieces.
+pub fn streamed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Step> {
+    let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
+    let mut script = vec![stream_head()];
+    script.extend(pieces.map(chunk));
+    script.push(last_chunk());
+    script
 }
 
 /// The proper end of a stream.
@@ -139,42 +205,72 @@ pub const DONE: &str = "data: [DONE]\n\n";
 /// A whole chat completion.
 pub const COMPLETION: &str = r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}"#;
 
-async fn serve(
-    mut stream: TcpStream,
-    scripts: Arc<Mutex<VecDeque<Vec<Step>>>>,
+#[derive(Clone)]
+struct Serving {
+    scripts: Arc<Mutex<Scripts>>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    flooded: Arc<AtomicUsize>,
     leaves: mpsc::UnboundedSender<usize>,
-) {
-    while let Some(request) = read(&mut stream).await {
-        let number = {
-            let mut seen = seen.lock().unwrap();
-            seen.push(request);
-            seen.len() - 1
-        };
-        let script = scripts.lock().unwrap().pop_front();
-        let script =
-            script.unwrap_or_else(|| json(500, r#"{"error":{"message":"the script is over"}}"#));
-        for step in script {
-            let gone = match step {
-                Step::Send(bytes) => stream.write_all(&bytes).await.is_err(),
-                Step::Wait(gate) => tokio::select! {
-                    () = gate.notified() => false,
-                    () = peer_leaves(&mut stream) => true,
-                },
-                Step::Stall => {
-                    peer_leaves(&mut stream).await;
-                    true
-                }
-                Step::Reset => {
-                    stream.set_zero_linger().unwrap();
+}
+
+impl Serving {
+    async fn serve(self, mut stream: TcpStream) {
+        while let Some(request) = read(&mut stream).await {
+            let number = {
+                let mut seen = self.seen.lock().unwrap();
+                seen.push(request);
+                seen.len() - 1
+            };
+            let script = {
+                let mut scripts = self.scripts.lock().unwrap();
+                let next = scripts.next.pop_front();
+                next.or_else(|| scripts.last.clone())
+            };
+            let script = script
+                .unwrap_or_else(|| json(500, r#"{"error":{"message":"the script is over"}}"#));
+            for step in script {
+                let gone = match step {
+                    Step::Send(bytes) => stream.write_all(&bytes).await.is_err(),
+                    Step::Wait(gate) => tokio::select! {
+                        () = gate.notified() => false,
+                        () = peer_leaves(&mut stream) => true,
+                    },
+                    Step::Work(time) => tokio::time::timeout(time, peer_leaves(&mut stream))
+                        .await
+                        .is_ok(),
+                    Step::Flood(bytes) => self.flood(&mut stream, bytes).await.is_err(),
+                    Step::Stall => {
+                        peer_leaves(&mut stream).await;
+                        true
+                    }
+                    Step::Reset => {
+                        // What the peer has not read yet goes with the connection.
+                        tokio::time::sleep(Duration::from_millis(30)).await;
+                        stream.set_zero_linger().unwrap();
+                        return;
+                    }
+                    Step::Close => return,
+                };
+                if gone {
+                    let _ = self.leaves.send(number);
                     return;
                 }
-            };
-            if gone {
-                let _ = leaves.send(number);
-                return;
             }
         }
+    }
+
+    async fn flood(&self, stream: &mut TcpStream, bytes: usize) -> std::io::Result<()> {
+        let piece = delta(&"x".repeat(16 * 1024));
+        let Step::Send(piece) = chunk(&piece) else {
+            return Ok(());
+        };
+        let mut sent = 0;
+        while sent < bytes {
+            stream.write_all(&piece).await?;
+            sent += piece.len();
+            self.flooded.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
@@ -185,7 +281,7 @@ async fn peer_leaves(stream: &mut TcpStream) {
 
 async fn read(stream: &mut TcpStream) -> Option<Seen> {
     let mut bytes = vec![];
-    let mut buffer = [0; 4 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&bytes[..at]).to_lowercase();
@@ -194,8 +290,9 @@ async fn read(stream: &mut TcpStream) -> Option<Seen> {
                 .find_map(|line| line.strip_prefix("content-length: "))
                 .map_or(0, |text| text.parse().unwrap());
             if bytes.len() >= at + 4 + length {
-                let body = String::from_utf8_lossy(&bytes[at + 4..]).into_owned();
-                return Some(Seen { head, body });
+                let bytes = bytes.split_off(at + 4);
+                let body = String::from_utf8_lossy(&bytes).into_owned();
+                return Some(Seen { head, body, bytes });
             }
         }
         match stream.read(&mut buffer).await {

@@ -6,6 +6,7 @@
 
 mod drain;
 mod process;
+mod readme;
 mod settings;
 
 use std::fs;
@@ -203,6 +204,33 @@ fn a_second_sigterm_ends_it_at_once() {
     assert!(gateway.logged().contains("drained=Cut"));
     assert_eq!(place.left_over(), [""; 0]);
     load.end();
+}
+
+#[test]
+fn sighup_puts_other_settings_in_force_and_wrong_ones_change_nothing() {
+    let place = Place::new();
+    let settings = |keys: &str, models: &str| {
+        let provider = format!("base_url = 'http://127.0.0.1:9'\nkeys = {keys}\nmodels = {models}");
+        place.settings("gateway.toml", &format!("[providers.more]\n{provider}\n"))
+    };
+    let file = settings("'sk-canary'", "['a']");
+    let gateway = Demo::start(&place, &["--config", file.to_str().unwrap()]);
+    let models = || gateway.get("/v1/models");
+    assert!(models().contains("more/a") && !models().contains("more/b"));
+
+    settings("'sk-canary'", "['a', 'b']");
+    gateway.signal(Signal::HUP);
+    wait_for("new settings", || models().contains("more/b").then_some(()));
+
+    settings("['sk-canary', 4711]", "['c']");
+    gateway.signal(Signal::HUP);
+    wait_for("complaint", || {
+        let log = gateway.logged();
+        log.contains("the old settings stay in force").then_some(())
+    });
+    assert!(gateway.logged().contains("put it in quotes"));
+    assert!(!gateway.logged().contains("canary"));
+    assert!(models().contains("more/b") && !models().contains("more/c"));
 }
 
 #[test]

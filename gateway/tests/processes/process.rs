@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -155,6 +157,19 @@ impl Demo {
     /// What it logged.
     pub(crate) fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Its answer to a GET, head and all.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut connection = TcpStream::connect(&self.address).unwrap();
+        write!(
+            connection,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// Sends `signal`.
