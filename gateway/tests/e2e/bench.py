@@ -5,7 +5,8 @@
 
 S1 is as fast as it goes with 64 connections and a provider without latency; S2 is 5,000 requests a second against a
 provider that takes 1.5 s; S3 is 200 streams of 50 events, 20 ms apart. Each has a gateway and a provider of its own,
-first asked directly, so that what the gateway adds is a difference. A request that fails makes the shape fail.
+first asked directly, so that what the gateway adds is a difference. A request that fails makes the shape fail. Needs
+16,000 descriptors; on a machine that others use, put `chrt -r 1` in front, or S2 fails for want of processor time.
 """
 
 import argparse

@@ -44,7 +44,9 @@ class Gateway:
         if not program.exists():
             raise SystemExit(f"{program} is missing: run cargo build --workspace")
         self.bin_dir = bin_dir
-        self.directory = tempfile.TemporaryDirectory(prefix="bifrost-e2e-")
+        # The segment belongs into memory; on a disk a write may wait, and the gateway warns.
+        place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.directory = tempfile.TemporaryDirectory(prefix="bifrost-e2e-", dir=place)
         self.segment = pathlib.Path(self.directory.name) / "segment"
         self.segment.mkdir()
         self.out_file = pathlib.Path(self.directory.name) / "stdout"

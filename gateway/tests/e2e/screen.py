@@ -176,17 +176,17 @@ def main():
     parser.add_argument("--slow", action="store_true", help="also what takes a minute")
     parser.add_argument("--print", action="store_true", help="print the screen after 75 s, and nothing else")
     args = parser.parse_args()
+    if args.print:
+        with Gateway(args.bin_dir, "--demo", "--demo-load", "200") as gateway, Terminal() as terminal:
+            terminal.starts(gateway)
+            time.sleep(WHOLE_MINUTE_S)
+            print(terminal.text(), end="")
+        return 0
     checks = CHECKS + SLOW_CHECKS * args.slow
     if args.bin_dir.name == "release":
         checks = [check for check in checks if check is not the_terminal_is_as_it_was_after_a_panic]
         print("SKIP the_terminal_is_as_it_was_after_a_panic: a release build can't be told to panic")
     with Gateway(args.bin_dir, "--demo", "--demo-load", "200") as gateway:
-        if args.print:
-            with Terminal() as terminal:
-                terminal.starts(gateway)
-                time.sleep(WHOLE_MINUTE_S)
-                print(terminal.text(), end="")
-            return 0
         return run(checks, gateway, args.bin_dir)
 
 
