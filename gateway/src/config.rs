@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,14 +59,29 @@ pub struct Config {
     pub server: Server,
     /// `client.*`: the seed's own section.
     pub client: Client,
+    /// `client_keys`: who may ask; empty for whoever reaches the gateway.
+    pub client_keys: Vec<ClientKey>,
     /// `providers.<name>.*`, by name.
     pub providers: BTreeMap<String, Provider>,
+    /// `admin.*`
+    pub admin: Admin,
     /// `telemetry.*`
     pub telemetry: Telemetry,
     /// `drain_timeout`: how long requests in flight may still take after SIGTERM.
     pub drain_timeout: Duration,
     /// `log.*`
     pub log: Log,
+}
+
+impl Config {
+    /// Whether, listening on `address`, it would serve strangers: without client keys, beyond this machine, and nobody
+    /// said that it may.
+    #[must_use]
+    pub fn is_open_beyond(&self, address: IpAddr) -> bool {
+        self.client_keys.is_empty()
+            && !self.server.allow_unauthenticated
+            && !address.to_canonical().is_loopback()
+    }
 }
 
 /// The front door.
@@ -80,11 +95,54 @@ pub struct Server {
     pub header_timeout: Duration,
     /// `server.body_timeout`: how long a client may be silent within a request's body.
     pub body_timeout: Duration,
+    /// `server.keep_alive_timeout`: how long a connection may stay open without a request.
+    pub keep_alive_timeout: Duration,
+    /// `server.connections_max`: connections of clients that are open at once; none for what the descriptor limit allows.
+    pub connections_max: Option<usize>,
+    /// `server.allow_unauthenticated`: whether an address beyond this machine is served without client keys.
+    pub allow_unauthenticated: bool,
+    /// `server.hosts`: names, beside its address, that the gateway is asked by while there are no client keys.
+    pub hosts: Vec<String>,
+    /// `server.tls.*`; none for plain text.
+    pub tls: Option<TlsFiles>,
     /// `server.body_budget_mb`, in bytes: what all bodies that are held may take together; none for a quarter of the
     /// memory limit.
     pub body_budget_bytes: Option<usize>,
     /// `server.server_timing`: whether answers carry a `Server-Timing` header.
     pub server_timing: bool,
+}
+
+/// The files of inbound TLS (PEM).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// `server.tls.certificate`: the certificate, and behind it those that vouch for it.
+    pub certificate: PathBuf,
+    /// `server.tls.key`: its private key.
+    pub key: PathBuf,
+}
+
+/// Someone who may ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientKey {
+    /// `name`: what logs call it. Never the secret.
+    pub name: String,
+    /// `value`, `value_file` or `env.NAME`, without surrounding white space.
+    pub value: Secret,
+    /// `models`: patterns of `provider/model` that it may ask for, with `*` for any run of characters; empty for all.
+    pub models: Vec<String>,
+}
+
+/// The listener for those who run the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// `admin.enabled`
+    pub enabled: bool,
+    /// `admin.listen`
+    pub listen: SocketAddr,
+    /// Whether nobody said where to listen: then another gateway may have the port already.
+    pub is_default: bool,
+    /// `admin.keys`, `admin_key`: who may look; empty for whoever is on this machine.
+    pub keys: Vec<ClientKey>,
 }
 
 /// The seed's `client` section.

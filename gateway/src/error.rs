@@ -40,6 +40,18 @@ pub enum Error {
     /// The client broke off its body.
     #[error("the request body broke off")]
     BodyBroken,
+    /// The client showed no key, and the gateway asks for one.
+    #[error("no client key: send one as `Authorization: Bearer <key>` or `x-api-key: <key>`")]
+    NoClientKey,
+    /// The client's key is none that the gateway knows.
+    #[error("the client key is not known here")]
+    WrongClientKey,
+    /// It looks as if a web page had sent the request, and without client keys nothing tells its right from others'.
+    #[error("{0}")]
+    Foreign(Foreign),
+    /// The client's key does not reach that far.
+    #[error("this client key may not ask for the model `{0}`")]
+    ModelNotAllowed(String),
     /// No provider serves the model.
     #[error("the model `{0}` does not exist here: ask `/v1/models` for those that do")]
     UnknownModel(String),
@@ -134,6 +146,32 @@ pub enum Error {
     /// A bug of ours.
     #[error("the gateway failed on this request")]
     Internal,
+}
+
+/// What a request has that no program needs to send, and every web page's has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// A page's address.
+    Origin,
+    /// The name of a host that is not ours.
+    Host,
+    /// A body that is not declared as JSON, which a page may send anywhere.
+    Body,
+}
+
+impl std::fmt::Display for Foreign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Origin => {
+                "requests of web pages are refused while no client keys are set: set BIFROST_CLIENT_KEYS"
+            }
+            Self::Host => {
+                "the request's host is not this gateway's address: use that, name the host in server.hosts, or set \
+                 BIFROST_CLIENT_KEYS"
+            }
+            Self::Body => "the body is not declared as JSON: add the header `content-type: application/json`",
+        })
+    }
 }
 
 /// How a provider could not be reached.
@@ -232,6 +270,10 @@ impl Error {
             Self::UnsupportedEncoding(_)  => (Client,   StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", Nothing),
             Self::TooLarge { .. }         => (Client,   StatusCode::PAYLOAD_TOO_LARGE,     "request_too_large",     Nothing),
             Self::BodyTimeout             => (Client,   StatusCode::REQUEST_TIMEOUT,       "request_timeout",       Nothing),
+            Self::NoClientKey | Self::WrongClientKey
+                                          => (Client,   StatusCode::UNAUTHORIZED,          "invalid_api_key",       Nothing),
+            Self::Foreign(_)              => (Client,   StatusCode::FORBIDDEN,             "browser_refused",       Nothing),
+            Self::ModelNotAllowed(_)      => (Client,   StatusCode::FORBIDDEN,             "model_not_allowed",     Nothing),
             Self::UnknownModel(_)         => (Client,   StatusCode::NOT_FOUND,             "model_not_found",       Nothing),
             Self::AmbiguousModel { .. }   => (Client,   StatusCode::BAD_REQUEST,           "ambiguous_model",       Nothing),
             Self::UnknownRoute { .. }     => (Client,   StatusCode::NOT_FOUND,             "not_found",             Nothing),
@@ -313,9 +355,10 @@ impl Error {
                 (answered.message.clone(), None)
             }
             Self::BadField { param, .. } => (self.to_string(), Some(*param)),
-            Self::UnknownModel(_) | Self::NoKeyForModel(_) | Self::AmbiguousModel { .. } => {
-                (self.to_string(), Some("model"))
-            }
+            Self::UnknownModel(_)
+            | Self::NoKeyForModel(_)
+            | Self::AmbiguousModel { .. }
+            | Self::ModelNotAllowed(_) => (self.to_string(), Some("model")),
             _ => (self.to_string(), None),
         };
         let facts = self.facts();

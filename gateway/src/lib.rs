@@ -34,8 +34,10 @@ pub mod logging;
 pub mod mock;
 pub mod start;
 
+pub mod admin;
 pub mod server;
 
+pub mod access;
 pub mod routes;
 
 pub mod pipeline;

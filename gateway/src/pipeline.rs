@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::config::{self, Config, Retries};
 use crate::error::{Error, Facts, Next};
 use crate::keys::{Keys, Lease, NoKey, Tried};
-use crate::provider::{Catalogue, Provider, Target, dialect};
+use crate::provider::{Catalogue, Provider, Reach, Target, dialect};
 use crate::queue::{Permit, Queue};
 use crate::relay::{Relay, Stream};
 use crate::stopwatch::Stopwatch;
@@ -240,8 +240,8 @@ impl Worker {
         Ok(Self { app, upstreams })
     }
 
-    /// Answers the chat in `body`, or says why not; either way the stopwatch is told. `patience` is how long the client
-    /// waits, if it said so.
+    /// Answers the chat in `body`, or says why not; either way the stopwatch is told. `reach` is what the client may ask
+    /// for, `patience` how long it waits, if it said so. When `cut` is done, the answer is that the gateway stops.
     ///
     /// # Errors
     ///
@@ -250,16 +250,19 @@ impl Worker {
         &self,
         body: Bytes,
         share: Share,
-        patience: Option<Duration>,
+        (reach, patience): (&Reach, Option<Duration>),
+        cut: impl Future<Output = ()>,
         mut watch: Stopwatch,
     ) -> Result<(Head, Relay<Held>), Error> {
-        let answered =
-            self.ask(&body, patience, &mut watch)
-                .await
-                .and_then(|(head, answer, place)| {
-                    drop(body);
-                    Ok((head, Self::held(&answer, place, share)?, answer))
-                });
+        let answered = tokio::select! {
+            biased;
+            answered = self.ask(&body, reach, patience, &mut watch) => answered,
+            () = cut => Err(Error::Draining),
+        };
+        let answered = answered.and_then(|(head, answer, place)| {
+            drop(body);
+            Ok((head, Self::held(&answer, place, share)?, answer))
+        });
         match answered {
             Ok((mut head, held, answer)) => {
                 head.timing = self.app.tells_timing.then(|| timing(&mut watch));
@@ -298,12 +301,16 @@ impl Worker {
     async fn ask(
         &self,
         body: &Bytes,
+        reach: &Reach,
         patience: Option<Duration>,
         watch: &mut Stopwatch,
     ) -> Result<(Head, Answer, (Permit, Lease)), Error> {
         let since = Instant::now();
         let call = Call::parse(body)?;
         let first = self.app.catalogue.serving(&call.model)?;
+        if !self.app.catalogue.is_within(reach, &first) {
+            return Err(Error::ModelNotAllowed(call.model.to_string()));
+        }
         let error = match self
             .ask_provider(&first, &call, since, patience, watch)
             .await
@@ -316,6 +323,9 @@ impl Worker {
             .catalogue
             .fallbacks(&first, call.fallbacks.iter().map(AsRef::as_ref))
         {
+            if !self.app.catalogue.is_within(reach, &target) {
+                continue;
+            }
             watch.record.fallbacks = watch.record.fallbacks.saturating_add(1);
             (self.app.count)(Counter::Fallbacks);
             match self

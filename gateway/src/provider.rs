@@ -113,6 +113,50 @@ pub struct Target {
     pub model: String,
 }
 
+/// The models that a client may ask for.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    /// Each cut at its stars; none of them for everything.
+    patterns: Vec<Vec<String>>,
+}
+
+impl Reach {
+    /// What these patterns of `provider/model` reach; without any, everything.
+    #[must_use]
+    pub fn new(patterns: &[String]) -> Self {
+        let cut = |pattern: &String| pattern.split('*').map(str::to_owned).collect();
+        Self {
+            patterns: patterns.iter().map(cut).collect(),
+        }
+    }
+
+    /// Whether it reaches the model of that whole name.
+    #[must_use]
+    pub fn allows(&self, name: &str) -> bool {
+        self.patterns.is_empty() || self.patterns.iter().any(|parts| matches(parts, name))
+    }
+}
+
+/// Whether `name` is `parts` with anything between them.
+fn matches(parts: &[String], name: &str) -> bool {
+    let [first, between @ .., last] = parts else {
+        return parts.iter().all(|only| only == name);
+    };
+    let Some(rest) = name.strip_prefix(first.as_str()) else {
+        return false;
+    };
+    let Some(mut rest) = rest.strip_suffix(last.as_str()) else {
+        return false;
+    };
+    for part in between {
+        let Some(at) = rest.find(part.as_str()) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
 impl Catalogue {
     /// The catalogue of the configured providers, in their order.
     #[must_use]
@@ -195,6 +239,13 @@ impl Catalogue {
         targets
     }
 
+    /// Whether `reach` covers `target`.
+    #[must_use]
+    pub fn is_within(&self, reach: &Reach, target: &Target) -> bool {
+        let provider = &self.entries[target.provider].name;
+        reach.patterns.is_empty() || reach.allows(&format!("{provider}/{}", target.model))
+    }
+
     fn those(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<usize> {
         (0..self.entries.len())
             .filter(|provider| is_meant(&self.entries[*provider]))
@@ -246,6 +297,30 @@ mod tests {
         check("b/x/y:z", 1, "x/y:z");
         check("meta-llama/llama-3:free", 0, "meta-llama/llama-3:free");
         check("listed", 1, "listed");
+    }
+
+    #[test]
+    fn a_reach_is_patterns_of_whole_names() {
+        let check = |patterns: &[&str], name: &str, expected| {
+            let patterns: Vec<_> = patterns.iter().map(|text| (*text).to_owned()).collect();
+            assert_eq!(
+                Reach::new(&patterns).allows(name),
+                expected,
+                "{patterns:?} {name}"
+            );
+        };
+        check(&[], "a/m", true);
+        check(&["a/m"], "a/m", true);
+        check(&["a/m"], "a/mm", false);
+        check(&["a/m"], "b/m", false);
+        check(&["b/x", "a/*"], "a/x/y", true);
+        check(&["a/*"], "aa/x", false);
+        check(&["*/gpt"], "b/gpt", true);
+        check(&["*"], "b/gpt", true);
+        check(&["a/gpt-*-mini"], "a/gpt-4o-mini", true);
+        check(&["a/gpt-*-mini"], "a/gpt-mini", false);
+        check(&["a/*b*c"], "a/xbyc", true);
+        check(&["a/*b*c"], "a/cb", false);
     }
 
     #[test]

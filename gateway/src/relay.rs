@@ -227,6 +227,24 @@ impl Stream {
         self.ended = true;
     }
 
+    /// The time of a drain is over: what is ready still goes out, and an error behind it. Answers whether anything was
+    /// missing.
+    fn cut_off(&mut self, watch: &mut Stopwatch) -> bool {
+        if self.ended {
+            return false;
+        }
+        if self.complete {
+            self.ended = true;
+            return false;
+        }
+        let ready = std::mem::take(&mut self.ready);
+        self.break_off(&Error::Draining, watch);
+        if !ready.is_empty() {
+            self.ready = [ready, std::mem::take(&mut self.ready)].concat().into();
+        }
+        true
+    }
+
     fn linger(&mut self) -> Pin<&mut Sleep> {
         self.linger
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)))
@@ -405,6 +423,21 @@ impl<H> Relay<H> {
             source: Source::Stream(stream),
             watch,
             _held: held,
+        }
+    }
+
+    /// Whether it comes event by event.
+    #[must_use]
+    pub const fn is_stream(&self) -> bool {
+        matches!(self.source, Source::Stream(_))
+    }
+
+    /// Ends it now, with what is left to say: an error, if the client does not have its whole answer. Says whether that
+    /// was so.
+    pub fn cut_off(&mut self) -> bool {
+        match &mut self.source {
+            Source::Whole(_) => false,
+            Source::Stream(stream) => stream.cut_off(&mut self.watch),
         }
     }
 

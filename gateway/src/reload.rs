@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 
+use crate::access::Access;
 use crate::config::{self, Config, Problems, Sources};
 use crate::pipeline::{App, Worker};
 use crate::routes::Desk;
-use crate::server;
+use crate::server::{self, Certificates};
 use crate::telemetry::Telemetry;
 use crate::upstream::Common;
 
@@ -23,6 +24,8 @@ pub struct Reload {
     in_force: Mutex<Config>,
     app: Arc<ArcSwap<App>>,
     desks: Vec<Arc<Desk>>,
+    access: Arc<ArcSwap<Access>>,
+    certificates: Option<Arc<Certificates>>,
     telemetry: Arc<Telemetry>,
     common: Common,
 }
@@ -32,8 +35,8 @@ impl Reload {
     #[must_use]
     pub fn new(
         in_force: Config,
-        app: Arc<ArcSwap<App>>,
-        desks: Vec<Arc<Desk>>,
+        (app, desks): (Arc<ArcSwap<App>>, Vec<Arc<Desk>>),
+        (access, certificates): (Arc<ArcSwap<Access>>, Option<Arc<Certificates>>),
         telemetry: Arc<Telemetry>,
         common: Common,
     ) -> Self {
@@ -41,6 +44,8 @@ impl Reload {
             in_force: Mutex::new(in_force),
             app,
             desks,
+            access,
+            certificates,
             telemetry,
             common,
         }
@@ -66,20 +71,32 @@ impl Reload {
             .server
             .body_budget_bytes
             .or(in_force.server.body_budget_bytes);
+        // Where it listens takes a restart: the settings are checked against the address that it has.
+        let address = in_force.server.listen.ip();
+        anyhow::ensure!(
+            !config.is_open_beyond(address),
+            "without client keys, whoever reaches {address} spends your keys"
+        );
+        let access = Access::front(&config, address)?;
         let app = Arc::new(self.app.load().renewed(&config)?);
         let workers = self
             .desks
             .iter()
             .map(|desk| desk.worker.load().renewed(Arc::clone(&app), &self.common))
             .collect::<anyhow::Result<Vec<Worker>>>()?;
+        if let Some(certificates) = &self.certificates {
+            certificates.reload()?;
+        }
         // Nothing below can fail.
+        self.access.store(Arc::new(access));
         for (desk, worker) in self.desks.iter().zip(workers) {
             desk.worker.store(Arc::new(worker));
         }
         self.telemetry.rename(&app.names());
         self.app.store(app);
         let fixed = [
-            ("server", same_but_for_timing(&config, &in_force)),
+            ("server", same_but_for_what_is_applied(&config, &in_force)),
+            ("admin", config.admin == in_force.admin),
             ("client", same_but_for_buffer(&config, &in_force)),
             ("telemetry", config.telemetry == in_force.telemetry),
             ("log", config.log == in_force.log),
@@ -97,9 +114,11 @@ impl Reload {
     }
 }
 
-fn same_but_for_timing(one: &Config, other: &Config) -> bool {
+fn same_but_for_what_is_applied(one: &Config, other: &Config) -> bool {
     let mut server = one.server.clone();
     server.server_timing = other.server.server_timing;
+    server.allow_unauthenticated = other.server.allow_unauthenticated;
+    server.hosts.clone_from(&other.server.hosts);
     server == other.server
 }
 

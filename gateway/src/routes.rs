@@ -11,17 +11,25 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 
+use crate::access::Access;
 use crate::budget::Share;
 use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::error::{Blame, Error, Next};
-use crate::pipeline::Worker;
+use crate::pipeline::{Head, Held, Worker};
+use crate::relay::Relay;
+use crate::shutdown::Cut;
 use crate::stopwatch::{Sink, Stopwatch};
+
+mod ending;
+
+use ending::Ending;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What Anthropic's clients read.
@@ -39,6 +47,8 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 pub struct Desk {
     /// The pipeline, as the settings in force have it.
     pub worker: ArcSwap<Worker>,
+    /// Who may ask, as the settings in force have it.
+    pub access: Arc<ArcSwap<Access>>,
     /// Where records go.
     pub sink: Arc<dyn Sink>,
     /// What stamps are read from.
@@ -49,6 +59,8 @@ pub struct Desk {
     pub request_body_bytes_max: usize,
     /// Whether the gateway is stopping.
     pub draining: Arc<AtomicBool>,
+    /// Reaches what is left when its time is over.
+    pub cut: Cut,
 }
 
 /// When a request's head was read; put into its extensions by whoever serves the connection.
@@ -94,22 +106,15 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
         .get::<Began>()
         .map_or_else(|| desk.clock.stamp(), |Began(stamp)| *stamp);
     let (name, id) = request_id(request.headers());
-    let mut watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
-    let patience = patience(request.headers());
-    let worker = desk.worker.load_full();
-    let answered = match read(request, &worker, &desk).await {
-        Ok((body, share)) => {
-            watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-            worker.chat(body, share, patience, watch).await
-        }
-        Err(error) => {
-            watch.failed(&error);
-            Err(error)
-        }
-    };
-    let mut response = match answered {
+    let watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
+    let mut response = match ask(&desk, request, watch).await {
         Ok((head, relay)) => {
-            let mut response = Response::new(Body::new(relay));
+            let body = if relay.is_stream() {
+                Body::new(Ending::new(relay, desk.cut.clone()))
+            } else {
+                Body::new(relay)
+            };
+            let mut response = Response::new(body);
             *response.status_mut() = head.status;
             *response.headers_mut() = head.headers;
             if let Some(timing) = head
@@ -132,6 +137,46 @@ async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response
     response
 }
 
+/// From a request's head to its answer's: who asks, the body, the pipeline. Whichever way it ends, the stopwatch is told.
+async fn ask(
+    desk: &Desk,
+    request: Request<Body>,
+    mut watch: Stopwatch,
+) -> Result<(Head, Relay<Held>), Error> {
+    let patience = patience(request.headers());
+    let (worker, access) = (desk.worker.load_full(), desk.access.load_full());
+    let read = async {
+        if desk.draining.load(Ordering::Relaxed) {
+            return Err(Error::Draining);
+        }
+        let reach = access.admit(&request)?;
+        let (body, share) = tokio::select! {
+            biased;
+            read = read(request, &worker, desk) => read?,
+            () = desk.cut.clone().over() => {
+                desk.cut.count();
+                return Err(Error::Draining);
+            }
+        };
+        Ok((reach, body, share))
+    };
+    let (reach, body, share) = match read.await {
+        Ok(read) => read,
+        Err(error) => {
+            watch.failed(&error);
+            return Err(error);
+        }
+    };
+    watch.record.request_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    let cut = async {
+        desk.cut.clone().over().await;
+        desk.cut.count();
+    };
+    worker
+        .chat(body, share, (reach, patience), cut, watch)
+        .await
+}
+
 /// Both names of the header: each family of clients reads its own.
 fn name_by(response: &mut Response, id: HeaderValue) {
     response.headers_mut().insert(REQUEST_ID, id.clone());
@@ -143,34 +188,36 @@ fn with_id(mut response: Response, asked: &HeaderMap) -> Response {
     response
 }
 
-async fn models(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    let data: Vec<_> = desk
-        .worker
-        .load_full()
-        .models()
-        .await
-        .iter()
-        .map(|id| model_object(id))
-        .collect();
-    with_id(
-        axum_json(&json!({ "object": "list", "data": data })),
-        &headers,
-    )
+async fn models(State(desk): State<Arc<Desk>>, head: Parts) -> Response {
+    let request = Request::from_parts(head, ());
+    let answer = match names(&desk, &request).await {
+        Ok(names) => {
+            let data: Vec<_> = names.iter().map(|id| model_object(id)).collect();
+            axum_json(&json!({ "object": "list", "data": data }))
+        }
+        Err(error) => answer_error(&error),
+    };
+    with_id(answer, request.headers())
 }
 
-async fn model(
-    State(desk): State<Arc<Desk>>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Response {
+async fn model(State(desk): State<Arc<Desk>>, Path(id): Path<String>, head: Parts) -> Response {
+    let request = Request::from_parts(head, ());
     // Slashes belong to the name, whether the client escaped them or not.
-    let known = desk.worker.load_full().models().await;
-    let answer = if known.contains(&id) {
-        axum_json(&model_object(&id))
-    } else {
-        answer_error(&Error::UnknownModel(id))
+    let answer = match names(&desk, &request).await {
+        Ok(names) if names.contains(&id) => axum_json(&model_object(&id)),
+        Ok(_) => answer_error(&Error::UnknownModel(id)),
+        Err(error) => answer_error(&error),
     };
-    with_id(answer, &headers)
+    with_id(answer, request.headers())
+}
+
+/// The models that whoever sent `request` may ask for.
+async fn names(desk: &Desk, request: &Request<()>) -> Result<Vec<String>, Error> {
+    let access = desk.access.load_full();
+    let reach = access.admit(request)?;
+    let mut names = desk.worker.load_full().models().await;
+    names.retain(|name| reach.allows(name));
+    Ok(names)
 }
 
 fn model_object(id: &str) -> serde_json::Value {
@@ -178,7 +225,9 @@ fn model_object(id: &str) -> serde_json::Value {
     json!({ "id": id, "object": "model", "created": 0, "owned_by": owner })
 }
 
-fn axum_json(value: &serde_json::Value) -> Response {
+/// A successful answer.
+#[must_use]
+pub fn axum_json(value: &serde_json::Value) -> Response {
     json_response(StatusCode::OK, value.to_string().into())
 }
 
@@ -212,6 +261,9 @@ pub fn answer_error(error: &Error) -> Response {
             RETRY_AFTER_MS,
             HeaderValue::from(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         );
+    }
+    if facts.status == StatusCode::UNAUTHORIZED && facts.blame == Blame::Client {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if facts.blame == Blame::Provider && facts.next != Next::Nothing {
         // Our tries are spent. The client's, times ours, times the keys, would make a storm.

@@ -3,38 +3,41 @@
 //! One acceptor hands each new connection to the runtime that holds the fewest: the kernel, hashing over several
 //! listeners, would let a few long-lived clients pile up on one core.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use axum::Router;
-use axum::body::Body;
 use bifrost_shared::layout::{Counter, Gauge, State};
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tower_service::Service as _;
 
+use crate::access::Access;
+use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::machine::Machine;
 use crate::pipeline::{App, Count, Worker};
 use crate::reload::Reload;
-use crate::routes::{self, Began, Desk};
-use crate::shutdown::{Drained, Phase, Shutdown};
+use crate::routes::{self, Desk};
+use crate::shutdown::{Drained, Shutdown};
 use crate::stopwatch::Sink;
 use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
 use crate::upstream::Common;
+
+mod certificates;
+mod connection;
+mod socket;
+
+pub use certificates::Certificates;
+
+use connection::Front;
 
 /// Connections that may wait in the kernel for the acceptor.
 const BACKLOG: i32 = 4_096;
@@ -42,6 +45,10 @@ const BACKLOG: i32 = 4_096;
 const HANDOVER: usize = 1_024;
 /// How long the acceptor rests when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection is silent before the system asks whether its other end is still there.
+const KEEP_ALIVE: Duration = Duration::from_mins(1);
+/// How often it is said that no more connections are taken.
+const SAY_EVERY: Duration = Duration::from_mins(1);
 /// Descriptors that are not for requests: the segment, listeners, logs, the runtimes' own.
 const DESCRIPTORS_APART: u64 = 256;
 
@@ -50,6 +57,9 @@ pub struct Server {
     address: SocketAddr,
     listener: TcpListener,
     seats: Vec<Seat>,
+    /// Connections that may still be opened.
+    places: Arc<Semaphore>,
+    admin: Option<Admin>,
     shutdown: Shutdown,
     draining: Arc<AtomicBool>,
     telemetry: Arc<Telemetry>,
@@ -61,16 +71,25 @@ pub struct Server {
 /// A runtime, as the acceptor sees it.
 struct Seat {
     connections: Arc<AtomicUsize>,
-    hand_over: mpsc::Sender<std::net::TcpStream>,
+    hand_over: mpsc::Sender<Arrival>,
     thread: JoinHandle<()>,
 }
 
-/// Counts a connection while it is open.
-struct Seated(Arc<AtomicUsize>);
+/// A connection on its way to a runtime.
+struct Arrival {
+    stream: std::net::TcpStream,
+    place: OwnedSemaphorePermit,
+}
+
+/// Counts a connection while it is open, and keeps its place.
+struct Seated {
+    connections: Arc<AtomicUsize>,
+    _place: OwnedSemaphorePermit,
+}
 
 impl Drop for Seated {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -86,6 +105,8 @@ impl Server {
         let listener = listen(config.server.listen)
             .with_context(|| format!("can't listen on {}", config.server.listen))?;
         let address = listener.local_addr()?;
+        let certificates = config.server.tls.as_ref().map(Certificates::read);
+        let certificates = certificates.transpose()?.map(Arc::new);
         let clock = Clock::new();
         let common = Common::new()?;
         // The pipeline counts into the telemetry, whose gauges ask the pipeline: one of them is late.
@@ -117,27 +138,50 @@ impl Server {
         let _ = counted.set(Arc::clone(&telemetry));
 
         let (shutdown, draining) = (Shutdown::new(), Arc::new(AtomicBool::new(false)));
+        let access = Arc::new(ArcSwap::from_pointee(Access::front(&config, address.ip())?));
+        let admin = Admin::start(
+            &config,
+            listen,
+            Arc::clone(&telemetry),
+            Arc::clone(&draining),
+        )?;
         let mut desks = vec![];
         let mut seats = vec![];
         for (number, connections) in open.into_iter().enumerate() {
             let desk = Arc::new(Desk {
                 worker: ArcSwap::from_pointee(Worker::new(Arc::clone(&app), &common)?),
+                access: Arc::clone(&access),
                 sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
                 clock: clock.clone(),
                 server: config.server.clone(),
                 request_body_bytes_max: config.client.request_body_bytes_max,
                 draining: Arc::clone(&draining),
+                cut: shutdown.cut(),
             });
             desks.push(Arc::clone(&desk));
             let beat = Arc::clone(&telemetry);
-            seats.push(seat(number, connections, desk, shutdown.guest(), beat)?);
+            let front = Front {
+                clock: desk.clock.clone(),
+                header_timeout: desk.server.header_timeout,
+                keep_alive_timeout: desk.server.keep_alive_timeout,
+                cut: desk.cut.clone(),
+                router: routes::router(desk),
+                certificates: certificates.clone(),
+                guest: shutdown.guest(),
+            };
+            seats.push(seat(number, connections, front, beat)?);
         }
         telemetry.set_state(State::Running);
         let drain_timeout = config.drain_timeout;
+        let places = config.server.connections_max;
+        let places = places.map_or(Semaphore::MAX_PERMITS, |most| {
+            most.min(Semaphore::MAX_PERMITS)
+        });
+        let door = (access, certificates);
         let reload = Arc::new(Reload::new(
             config,
-            current,
-            desks,
+            (current, desks),
+            door,
             Arc::clone(&telemetry),
             common,
         ));
@@ -145,6 +189,8 @@ impl Server {
             address,
             listener,
             seats,
+            places: Arc::new(Semaphore::new(places)),
+            admin,
             shutdown,
             draining,
             telemetry,
@@ -158,6 +204,12 @@ impl Server {
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where those who run it find its figures, if anywhere.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
     }
 
     /// Where its segment is, if others can see one.
@@ -187,7 +239,7 @@ impl Server {
     {
         let stopped = tokio::select! {
             stopped = stop => stopped,
-            () = accept(&self.listener, &self.seats) => unreachable!("the acceptor goes on for ever"),
+            () = accept(&self.listener, &self.places, &self.seats) => unreachable!("the acceptor goes on for ever"),
         };
         self.draining.store(true, Ordering::Relaxed);
         self.telemetry.set_state(State::Draining);
@@ -233,7 +285,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Each request in flight takes two descriptors. Where the system allows too few, fewer requests go upstream at once,
-/// and it is said; the soft limit is raised first.
+/// and it is said; the soft limit is raised first. Half of what there is, is the clients'.
 pub(crate) fn fit_to_descriptors(config: &mut Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -250,6 +302,16 @@ pub(crate) fn fit_to_descriptors(config: &mut Config) {
     let most = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_APART) / 2)
         .unwrap_or(usize::MAX)
         .max(1);
+    let connections = config.server.connections_max.get_or_insert(most);
+    if *connections > most {
+        tracing::warn!(
+            descriptors,
+            wanted = *connections,
+            connections_max = most,
+            "the descriptor limit allows fewer connections: raise it (LimitNOFILE, ulimit -n)"
+        );
+        *connections = most;
+    }
     for (name, provider) in &mut config.providers {
         if provider.concurrency > most {
             tracing::warn!(
@@ -275,8 +337,7 @@ fn fit_to_memory(config: &mut Config) {
 fn seat(
     number: usize,
     connections: Arc<AtomicUsize>,
-    desk: Arc<Desk>,
-    guest: watch::Receiver<Phase>,
+    front: Front,
     telemetry: Arc<Telemetry>,
 ) -> anyhow::Result<Seat> {
     let (hand_over, arrivals) = mpsc::channel(HANDOVER);
@@ -286,7 +347,7 @@ fn seat(
     let open = Arc::clone(&connections);
     let thread = thread::Builder::new()
         .name(format!("runtime-{number}"))
-        .spawn(move || runtime.block_on(run(number, desk, open, arrivals, guest, telemetry)))?;
+        .spawn(move || runtime.block_on(run(number, front, open, arrivals, telemetry)))?;
     Ok(Seat {
         connections,
         hand_over,
@@ -295,8 +356,22 @@ fn seat(
 }
 
 /// Gives each connection to the runtime that has the fewest. Never ends.
-async fn accept(listener: &TcpListener, seats: &[Seat]) {
+///
+/// When as many as may be are open, the next one waits in the kernel until one of them ends, which the time limits for
+/// heads and idle connections see to. To refuse it would cost as much as to serve it, TLS first of all, and bring it
+/// back at once.
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>, seats: &[Seat]) {
+    let mut said: Option<Instant> = None;
     loop {
+        if places.available_permits() == 0 && said.is_none_or(|said| said.elapsed() > SAY_EVERY) {
+            said = Some(Instant::now());
+            tracing::warn!(
+                "as many connections as may be are open (server.connections_max): others wait"
+            );
+        }
+        let Ok(place) = Arc::clone(places).acquire_owned().await else {
+            return;
+        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -308,6 +383,9 @@ async fn accept(listener: &TcpListener, seats: &[Seat]) {
                 continue;
             }
         };
+        // A client that is gone without a word is found out at some time.
+        let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE);
+        let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
         let Ok(stream) = stream.into_std() else {
             continue;
         };
@@ -318,7 +396,12 @@ async fn accept(listener: &TcpListener, seats: &[Seat]) {
             continue;
         };
         seat.connections.fetch_add(1, Ordering::Relaxed);
-        if seat.hand_over.send(stream).await.is_err() {
+        if seat
+            .hand_over
+            .send(Arrival { stream, place })
+            .await
+            .is_err()
+        {
             seat.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -327,72 +410,26 @@ async fn accept(listener: &TcpListener, seats: &[Seat]) {
 /// One runtime: its connections, until the acceptor is gone and the last of them has ended.
 async fn run(
     number: usize,
-    desk: Arc<Desk>,
+    front: Front,
     open: Arc<AtomicUsize>,
-    mut arrivals: mpsc::Receiver<std::net::TcpStream>,
-    guest: watch::Receiver<Phase>,
+    mut arrivals: mpsc::Receiver<Arrival>,
     telemetry: Arc<Telemetry>,
 ) {
-    let (clock, header_timeout) = (desk.clock.clone(), desk.server.header_timeout);
-    let router = routes::router(desk);
     let mut connections = JoinSet::new();
     let probed = tokio::spawn(telemetry.be_probed(number));
     loop {
         tokio::select! {
             arrival = arrivals.recv() => {
-                let Some(stream) = arrival else { break };
-                let seated = Seated(Arc::clone(&open));
+                let Some(Arrival { stream, place }) = arrival else { break };
+                let seated = Seated { connections: Arc::clone(&open), _place: place };
                 let Ok(stream) = TcpStream::from_std(stream) else { continue };
-                let door = Door { router: router.clone(), clock: clock.clone() };
-                connections.spawn(connection(stream, door, header_timeout, guest.clone(), seated));
+                connections.spawn(front.clone().serve(stream, seated));
             }
             Some(_) = connections.join_next() => {}
         }
     }
+    // The drain waits for whoever may still hear of its phases.
+    drop(front);
     while connections.join_next().await.is_some() {}
     probed.abort();
-}
-
-/// One client's connection, to its end, or to the end of the drain.
-async fn connection(
-    stream: TcpStream,
-    door: Door,
-    header_timeout: Duration,
-    mut guest: watch::Receiver<Phase>,
-    _seated: Seated,
-) {
-    let _ = stream.set_nodelay(true);
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout);
-    let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), door));
-    loop {
-        tokio::select! {
-            // How a connection ends is told by its requests' records.
-            _ = served.as_mut() => return,
-            changed = guest.changed() => match (changed, *guest.borrow_and_update()) {
-                (Ok(()), Phase::Serve) => {}
-                (Ok(()), Phase::Drain) => served.as_mut().graceful_shutdown(),
-                (Ok(()), Phase::Cut) | (Err(_), _) => return,
-            },
-        }
-    }
-}
-
-/// Stamps a request as soon as its head is read, then routes it.
-struct Door {
-    router: Router,
-    clock: Clock,
-}
-
-impl hyper::service::Service<Request<Incoming>> for Door {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = axum::routing::future::RouteFuture<Infallible>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(Began(self.clock.stamp()));
-        self.router.clone().call(request.map(Body::new))
-    }
 }

@@ -112,7 +112,8 @@ pub fn has_a_provider(config: &Config) -> anyhow::Result<()> {
 /// If the load can't be started.
 pub fn greet(cli: &Cli, server: &Server) -> anyhow::Result<Option<Child>> {
     let address = server.address();
-    tracing::info!(%address, segment = server.segment().map(|path| path.display().to_string()), "serving");
+    let admin = server.admin_address().map(|address| address.to_string());
+    tracing::info!(%address, admin, segment = server.segment().map(|path| path.display().to_string()), "serving");
     if !cli.demo {
         return Ok(None);
     }

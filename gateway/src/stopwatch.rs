@@ -93,8 +93,10 @@ impl Stopwatch {
     pub fn failed(&mut self, error: &Error) {
         self.record.outcome = error.outcome();
         self.record.status = error.facts().status.as_u16();
-        if error.is_timeout() {
-            self.record.flags |= flags::TIMED_OUT;
+        match error {
+            Error::Draining => self.record.flags |= flags::DRAINED,
+            _ if error.is_timeout() => self.record.flags |= flags::TIMED_OUT,
+            _ => {}
         }
     }
 

@@ -42,6 +42,8 @@ const NEW_LANES_MAX: usize = 64;
 /// Counters and lanes: the half that requests see.
 pub struct Telemetry {
     counters: [AtomicU64; Counter::COUNT],
+    /// As of the exporter's last visit.
+    gauges: [AtomicU64; Gauge::COUNT],
     /// One for each runtime.
     probes: Box<[Probe]>,
     /// Records that each lane lost, in the order in which the lanes were made.
@@ -178,6 +180,7 @@ impl Telemetry {
         let (exporter, messages) = mpsc::sync_channel(NEW_LANES_MAX);
         let telemetry = Arc::new(Self {
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            gauges: std::array::from_fn(|_| AtomicU64::new(0)),
             probes: (0..description.workers).map(|_| Probe::default()).collect(),
             lost: Mutex::new(vec![]),
             exporter,
@@ -214,6 +217,12 @@ impl Telemetry {
     #[must_use]
     pub fn counted(&self, counter: Counter) -> u64 {
         self.counters[counter.index()].load(Ordering::Relaxed)
+    }
+
+    /// A gauge's value, as of the exporter's last visit.
+    #[must_use]
+    pub fn gauge(&self, gauge: Gauge) -> u64 {
+        self.gauges[gauge.index()].load(Ordering::Relaxed)
     }
 
     /// Requests that began and have not ended.
@@ -387,6 +396,9 @@ impl Export {
         self.telemetry.count(Counter::Records, moved);
         (self.gauges)(&mut self.values);
         self.values[Gauge::InFlight.index()] = self.telemetry.in_flight();
+        for (shown, value) in self.telemetry.gauges.iter().zip(self.values) {
+            shown.store(value, Ordering::Relaxed);
+        }
         let probes = &self.telemetry.probes;
         probes.iter().for_each(Probe::send);
         self.writer.beat(

@@ -20,14 +20,19 @@ pub(super) const PROFILES: [Profile; 4] = [
 ];
 
 #[rustfmt::skip]
-const SETTINGS: [(&str, &str); 15] = [
+const SETTINGS: [(&str, &str); 20] = [
     ("profile",                              "t3.medium"),
     ("server.listen",                        "127.0.0.1:8080"),
     ("server.header_timeout",                "10s"),
     ("server.body_timeout",                  "30s"),
+    ("server.keep_alive_timeout",            "75s"), // longer than the 60 s of an AWS load balancer
+    ("server.connections_max",               "0"), // what the descriptor limit allows
+    ("server.allow_unauthenticated",         "false"),
     ("server.server_timing",                 "false"),
     ("server.body_budget_mb",                "0"), // a quarter of the memory limit
     ("client.max_request_body_size_mb",      "32"),
+    ("admin.enabled",                        "true"),
+    ("admin.listen",                         "127.0.0.1:8081"),
     ("telemetry.enabled",                    "true"),
     ("telemetry.thresholds.queue_wait",      "75us"), // these four: the page's t3.medium, `Thresholds::T3_MEDIUM`
     ("telemetry.thresholds.load",            "4000"),

@@ -1,4 +1,5 @@
-//! A provider's API keys, however they are written: a list, a map by name, one text with commas, or one key alone.
+//! Keys, a provider's and the clients', however they are written: a list, a map by name, one text with commas, or one
+//! key alone.
 
 use figment::value::Value;
 
@@ -6,7 +7,7 @@ use super::layer::as_key;
 use super::reader::Field;
 use super::section::Section;
 use super::show::MASK;
-use super::{Key, Secret, scalar, secret};
+use super::{ClientKey, Key, Secret, scalar, secret};
 
 /// The keys of a provider's section; empty if there are none.
 pub(super) fn read(provider: &mut Section) -> Option<Vec<Key>> {
@@ -14,26 +15,61 @@ pub(super) fn read(provider: &mut Section) -> Option<Vec<Key>> {
         return Some(Vec::new());
     };
     let field = field.opened()?;
-    let items = items(&field);
-    let places: Vec<String> = items.iter().map(|(_, item)| item.place()).collect();
-    let read: Vec<Option<Key>> = items
-        .into_iter()
-        .zip(1..)
-        .map(|((name, item), number)| key(item, name, number))
-        .collect();
-    let keys = read.into_iter().collect::<Option<Vec<_>>>()?;
-    for (index, key) in keys.iter().enumerate() {
-        if keys[..index].iter().any(|other| other.name == key.name) {
-            field.problem(format!(
-                "two keys are called {}: the second is at {}",
-                key.name, places[index]
-            ));
-            return None;
-        }
-    }
+    let keys = each(&field, key, |key| &key.name)?;
     if !keys.is_empty() && keys.iter().all(|key| key.weight == 0.0) {
         field.problem("every weight is 0, so that no key could ever be chosen");
         return None;
+    }
+    Some(keys)
+}
+
+/// The keys that clients show, under `name`; empty if there are none. `check` accepts a pattern of models.
+pub(super) fn read_clients(
+    section: &mut Section,
+    name: &str,
+    check: impl Fn(&str) -> scalar::Parsed<()>,
+) -> Option<Vec<ClientKey>> {
+    let Some(field) = section.take(name) else {
+        return Some(Vec::new());
+    };
+    let field = field.opened()?;
+    let keys = each(
+        &field,
+        |item, name, number| client_key(item, name, number, &check),
+        |key| &key.name,
+    )?;
+    for (index, key) in keys.iter().enumerate() {
+        if keys[..index].iter().any(|other| other.value == key.value) {
+            field.problem(format!("the key of {} is there twice", key.name));
+            return None;
+        }
+    }
+    Some(keys)
+}
+
+/// Every key in `field`, as `read` takes it, no two of one name.
+fn each<K>(
+    field: &Field,
+    read: impl Fn(Field, Option<String>, usize) -> Option<K>,
+    name_of: impl Fn(&K) -> &String,
+) -> Option<Vec<K>> {
+    let items = items(field);
+    let places: Vec<String> = items.iter().map(|(_, item)| item.place()).collect();
+    let read: Vec<Option<K>> = items
+        .into_iter()
+        .zip(1..)
+        .map(|((name, item), number)| read(item, name, number))
+        .collect();
+    let keys = read.into_iter().collect::<Option<Vec<_>>>()?;
+    for (index, key) in keys.iter().enumerate() {
+        let name = name_of(key);
+        if keys[..index].iter().any(|other| name_of(other) == name) {
+            field.problem(format!(
+                "two keys are called {name}: the second is at {}",
+                places[index]
+            ));
+            return None;
+        }
     }
     Some(keys)
 }
@@ -82,28 +118,9 @@ fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn key(mut item: Field, name: Option<String>, number: usize) -> Option<Key> {
-    item.value = as_key(item.value);
-    if item.value.as_dict().is_none() {
-        item.problem(format!(
-            "expected a key, as a text or as a table with `value`, not {}",
-            item.kind()
-        ));
-        return None;
-    }
-    Section::read(item, |section| {
-        let name = match (section.take("name"), name) {
-            (Some(field), _) => {
-                let name = field.as_text().unwrap_or_default();
-                field.record(format!("{name:?}"));
-                named(&field, name)
-            }
-            (None, name) => {
-                let name = name.unwrap_or_else(|| format!("key-{number}"));
-                section.record_default("name", format!("{name:?}"));
-                named(&section.field, name)
-            }
-        };
+fn key(item: Field, name: Option<String>, number: usize) -> Option<Key> {
+    Section::read(as_table(item)?, |section| {
+        let name = name_in(section, name, number);
         let value = value(section);
         let weight = section.number_or("weight", "a number", 0.0..=1_000_000.0, 1.0);
         let models = section.list("models", "a list of model names", |_| Ok(()));
@@ -114,6 +131,49 @@ fn key(mut item: Field, name: Option<String>, number: usize) -> Option<Key> {
             models: models?,
         })
     })
+}
+
+fn client_key(
+    item: Field,
+    name: Option<String>,
+    number: usize,
+    check: impl Fn(&str) -> scalar::Parsed<()>,
+) -> Option<ClientKey> {
+    Section::read(as_table(item)?, |section| {
+        let name = name_in(section, name, number);
+        let value = value(section);
+        let models = section.list("models", "a list of `provider/model`", check);
+        Some(ClientKey {
+            name: name?,
+            value: value?,
+            models: models?,
+        })
+    })
+}
+
+/// A key as a table, also where it was written as its value alone.
+fn as_table(mut item: Field) -> Option<Field> {
+    item.value = as_key(item.value);
+    if item.value.as_dict().is_none() {
+        item.problem(format!(
+            "expected a key, as a text or as a table with `value`, not {}",
+            item.kind()
+        ));
+        return None;
+    }
+    Some(item)
+}
+
+/// What a key is called: by itself, by the map that it is in, or by its place.
+fn name_in(section: &mut Section, name: Option<String>, number: usize) -> Option<String> {
+    if let Some(field) = section.take("name") {
+        let name = field.as_text().unwrap_or_default();
+        field.record(format!("{name:?}"));
+        return named(&field, name);
+    }
+    let name = name.unwrap_or_else(|| format!("key-{number}"));
+    section.record_default("name", format!("{name:?}"));
+    named(&section.field, name)
 }
 
 /// The name, if it can be shown wherever a key is spoken of.

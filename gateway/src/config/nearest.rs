@@ -51,12 +51,16 @@ pub(super) fn nearest_path(
         sibling.clone_into(&mut meant[at]);
         return Some(meant);
     }
-    // The right name in the wrong section, if only one section has it.
-    let mut namesakes = known
+    // The right name in the wrong section, if only one section has it, or the front door has.
+    let namesakes: Vec<_> = known
         .iter()
-        .filter(|known| known.last().is_some_and(|last| last == name) && *known != path);
-    let meant = namesakes.next()?;
-    (at + 1 == path.len() && namesakes.next().is_none()).then(|| meant.clone())
+        .filter(|known| known.last().is_some_and(|last| last == name) && *known != path)
+        .collect();
+    let meant = match namesakes[..] {
+        [only] => only,
+        _ => namesakes.into_iter().find(|path| path[0] == "server")?,
+    };
+    (at + 1 == path.len()).then(|| meant.clone())
 }
 
 /// How many letters must be put in, left out, exchanged, or swapped with their neighbour, to turn `a` into `b`.

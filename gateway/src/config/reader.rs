@@ -205,7 +205,12 @@ impl<'a> Field<'a> {
 
     /// Whether no value here is ever printed, not even one that is no secret: the next one may be in its place.
     fn is_hidden(&self) -> bool {
-        matches!(&self.path[..], [_, _, name, ..] if ["keys", "headers", "proxy"].contains(&name.as_str()))
+        match &self.path[..] {
+            [first, ..] if first == "client_keys" || first == "admin_key" => true,
+            [first, second, ..] if first == "admin" && second == "keys" => true,
+            [_, _, name, ..] => ["keys", "headers", "proxy"].contains(&name.as_str()),
+            _ => false,
+        }
     }
 
     /// What the value is made of, for a message that must not show it.

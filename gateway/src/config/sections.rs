@@ -1,5 +1,6 @@
 //! Every section but the providers': which settings there are, and what each must be.
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -7,35 +8,137 @@ use bifrost_shared::thresholds::Thresholds;
 use tracing::Level;
 
 use super::defaults::{PROFILES, WORKERS_MAX};
+use super::nearest::nearest;
 use super::section::Section;
-use super::{Client, Config, Log, Server, Telemetry, provider, scalar};
+use super::{
+    Admin, Client, ClientKey, Config, Log, Server, Telemetry, TlsFiles, keys, provider, scalar,
+    secret,
+};
 
 /// Everything.
 pub(super) fn read(root: &mut Section) -> Option<Config> {
     root.take("$schema"); // an editor's business
     let profiles = PROFILES.each_ref().map(|profile| (profile.name, ()));
     root.choice("profile", &profiles);
-    refuse_client_keys(root, "client_keys");
+    let listens_on = root.peek("server").and_then(|server| {
+        let listen = server.value.find_ref("listen")?.clone();
+        Some(server.within("listen", listen))
+    });
     let server = root.section("server", server);
     let client = root.section("client", client);
     let providers = provider::read_all(root);
+    let names: Vec<&String> = providers.iter().flatten().map(|(name, _)| name).collect();
+    let client_keys = keys::read_clients(root, "client_keys", |text| is_pattern(text, &names));
+    let admin_key = keys::read_clients(root, "admin_key", |_| Err(None));
+    let admin = root.section("admin", |section| admin(section, admin_key?));
     let telemetry = root.section("telemetry", telemetry);
     let drain_timeout = root.duration("drain_timeout");
     let log = root.section("log", log);
-    Some(Config {
+    let config = Config {
         server: server?,
         client: client?,
+        client_keys: client_keys?,
         providers: providers?,
+        admin: admin?,
         telemetry: telemetry?,
         drain_timeout: drain_timeout?,
         log: log?,
+    };
+    if let Some(field) = listens_on
+        && config.is_open_beyond(config.server.listen.ip())
+    {
+        // Whoever reaches a gateway without client keys spends its keys: beyond this machine, that has to be said.
+        field.problem(
+            "without client keys, whoever reaches this address spends your keys: set BIFROST_CLIENT_KEYS, or \
+             server.allow_unauthenticated = true if something else keeps strangers out",
+        );
+    }
+    Some(config)
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// `provider/model`, in which `*` stands for any run of characters.
+fn is_pattern(text: &str, providers: &[&String]) -> scalar::Parsed<()> {
+    let Some((provider, model)) = text.split_once('/') else {
+        return if text == "*" { Ok(()) } else { Err(None) };
+    };
+    if provider.is_empty() || model.is_empty() {
+        return Err(None);
+    }
+    if provider.contains('*') || providers.iter().any(|name| *name == provider) {
+        return Ok(());
+    }
+    let near = nearest(provider, providers.iter().map(|name| name.as_str()));
+    let near = near.map(|near| format!("; did you mean {near}?"));
+    Err(Some(format!(
+        "no such provider is configured{}",
+        near.unwrap_or_default()
+    )))
+}
+
+/// `keys` are those that a variable of its own gives.
+fn admin(section: &mut Section, mut keys: Vec<ClientKey>) -> Option<Admin> {
+    let enabled = section.toggle("enabled");
+    let field = section.peek("listen");
+    let listen = section.parse(
+        "listen",
+        "an address and port such as 127.0.0.1:8081",
+        scalar::address,
+    );
+    let more = keys::read_clients(section, "keys", |_| Err(None));
+    let (field, enabled, listen) = (field?, enabled?, listen?);
+    keys.extend(more?);
+    if enabled && keys.is_empty() && !is_loopback(listen.ip()) {
+        field.problem(
+            "without a key, the admin listener is for this machine alone: set BIFROST_ADMIN_KEY, or listen on 127.0.0.1",
+        );
+    }
+    Some(Admin {
+        enabled,
+        listen,
+        is_default: field.is_default(),
+        keys,
     })
 }
 
-/// Whoever sets client keys believes that the door is locked; until it can be, that must not pass unnoticed.
-fn refuse_client_keys(section: &mut Section, name: &str) {
-    if let Some(field) = section.take(name) {
-        field.problem("client keys are not supported yet, and without them the gateway serves whoever reaches it");
+fn tls(section: &mut Section) -> Option<TlsFiles> {
+    let certificate = pem(section, "certificate", "CERTIFICATE");
+    let key = pem(section, "key", "PRIVATE KEY");
+    Some(TlsFiles {
+        certificate: certificate?,
+        key: key?,
+    })
+}
+
+/// The path of a file in PEM form that holds a `kind`.
+fn pem(section: &mut Section, name: &str, kind: &str) -> Option<PathBuf> {
+    let Some(field) = section.take(name) else {
+        section.problem(format!("`{name}` is not set: expected the path of a file"));
+        return None;
+    };
+    let path = secret::path(&field)?;
+    let is_kind = |line: &str| line.starts_with("-----BEGIN ") && line.contains(kind);
+    match secret::read(&path) {
+        Ok(text) if text.lines().any(is_kind) => return Some(path),
+        Ok(_) => field.problem(format!(
+            "the file that it names holds no {} in PEM form",
+            kind.to_ascii_lowercase()
+        )),
+        Err(why) => field.problem(format!("the file that it names {why}")),
+    }
+    None
+}
+
+/// A host's name as a client writes it: without a port.
+fn is_host(text: &str) -> scalar::Parsed<()> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.bytes().all(is_fit) {
+        Ok(())
+    } else {
+        Err(Some("without a port".to_owned()))
     }
 }
 
@@ -48,6 +151,11 @@ fn server(section: &mut Section) -> Option<Server> {
     let workers = section.count("workers", 1..=WORKERS_MAX);
     let header_timeout = section.duration_above_zero("header_timeout");
     let body_timeout = section.duration_above_zero("body_timeout");
+    let keep_alive_timeout = section.duration_above_zero("keep_alive_timeout");
+    let connections_max = section.count("connections_max", 0..=10_000_000_usize);
+    let allow_unauthenticated = section.toggle("allow_unauthenticated");
+    let hosts = section.list("hosts", "a list of host names", is_host);
+    let tls = section.section("tls", tls);
     let server_timing = section.toggle("server_timing");
     let budget_megabytes = section.count("body_budget_mb", 0_usize..=1 << 20);
     Some(Server {
@@ -55,13 +163,17 @@ fn server(section: &mut Section) -> Option<Server> {
         workers: NonZeroUsize::new(workers?)?,
         header_timeout: header_timeout?,
         body_timeout: body_timeout?,
+        keep_alive_timeout: keep_alive_timeout?,
+        connections_max: Some(connections_max?).filter(|count| *count > 0),
+        allow_unauthenticated: allow_unauthenticated?,
+        hosts: hosts?,
+        tls,
         server_timing: server_timing?,
         body_budget_bytes: Some(budget_megabytes? << 20).filter(|bytes| *bytes > 0),
     })
 }
 
 fn client(section: &mut Section) -> Option<Client> {
-    refuse_client_keys(section, "keys");
     let initial_pool_size = section.count("initial_pool_size", 0..=10_000_000);
     let buffer_size = section.count("buffer_size", 0..=10_000_000);
     let megabytes = section.count("max_request_body_size_mb", 1_usize..=1024);

@@ -1,5 +1,6 @@
 //! The settings as their users meet them: files, variables and flags go in; settings or messages come out.
 
+mod access;
 mod keys;
 mod problems;
 mod provider_problems;

@@ -225,7 +225,7 @@ fn large(bytes: usize) -> String {
 
 /// A body as chunks of a megabyte, with its head.
 fn chunked(body: &str) -> Vec<u8> {
-    let mut sent = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let mut sent = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for piece in body.as_bytes().chunks(1 << 20) {
         sent.extend([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat());
     }
@@ -236,7 +236,7 @@ fn chunked(body: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_body_of_20_mib_passes_whatever_frames_it() {
     let provider = Provider::always(json(200, COMPLETION)).await;
-    let mut gateway = Gateway::start(&provider, &[]);
+    let gateway = Gateway::start(&provider, &[]);
     let body = large(20 << 20);
     assert_eq!(ask(gateway.address, &body).await.status, 200);
     let mut client = Client::connect(gateway.address).await;
@@ -257,7 +257,7 @@ async fn a_body_beyond_the_limit_is_413_whatever_frames_it() {
     for megabytes in [3, 12] {
         let body = large(megabytes << 20);
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         for sent in [[head.as_bytes(), body.as_bytes()].concat(), chunked(&body)] {
@@ -277,7 +277,7 @@ async fn a_body_beyond_the_limit_is_413_whatever_frames_it() {
 async fn a_body_that_breaks_off_or_stalls_asks_nobody_and_leaves_a_record() {
     let provider = Provider::start(vec![]).await;
     let mut gateway = Gateway::start(&provider, &[("SERVER__BODY_TIMEOUT", "150ms")]);
-    let half = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"model\":";
+    let half = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"model\":";
     let mut client = Client::connect(gateway.address).await;
     client.send(half).await;
     client.until("request_timeout").await;

@@ -61,7 +61,10 @@ pub async fn ask(address: SocketAddr, body: &str) -> Answer {
 pub async fn get(address: SocketAddr, path: &str) -> Answer {
     let mut client = Client::connect(address).await;
     client
-        .send(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())
+        .send(
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                .as_bytes(),
+        )
         .await;
     client.answer().await
 }
@@ -85,10 +88,20 @@ impl Client {
     pub async fn send_chat(&mut self, headers: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
         let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
             body.len()
         );
         self.send(&[head.as_bytes(), body].concat()).await;
+    }
+
+    /// Sends a chat on a connection that may be kept.
+    pub async fn send_kept(&mut self, body: &str) {
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        self.send(&[head.as_bytes(), body.as_bytes()].concat())
+            .await;
     }
 
     /// Sends as much of `bytes` as is taken: a gateway that refuses need not read on.
@@ -98,6 +111,11 @@ impl Client {
 
     pub async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Whether the connection still takes `bytes`.
+    pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
     }
 
     /// Waits until `text` has come.

@@ -215,7 +215,7 @@ async fn a_session_is_taken_up_again_on_another_runtime() {
     let mut first = Client::connect(gateway.address).await;
     let body = chat("openai/m");
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     first

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Gateway {
     pub address: SocketAddr,
+    /// Where its admin listener is; of no use if it has none.
+    pub admin: SocketAddr,
     opened: Opened,
     samples: Samples,
     reload: Arc<Reload>,
@@ -34,6 +36,11 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway in front of `provider`, called `openai`, with one key; `more` are further variables, without the prefix.
     pub fn start(provider: &Provider, more: &[(&str, &str)]) -> Self {
+        Self::try_start(provider, more).unwrap()
+    }
+
+    /// The same, if it starts.
+    pub fn try_start(provider: &Provider, more: &[(&str, &str)]) -> anyhow::Result<Self> {
         let base_url = format!("http://{}/v1", provider.address);
         let mut variables = vec![
             ("PROVIDERS__OPENAI__BASE_URL", base_url.as_str()),
@@ -43,7 +50,7 @@ impl Gateway {
         ];
         variables.retain(|(name, _)| !more.iter().any(|(other, _)| name == other));
         variables.extend_from_slice(more);
-        Self::with(&variables)
+        Self::try_with(&variables)
     }
 
     /// A gateway in front of two providers, called `openai` and `second`, where the first falls back on the second.
@@ -63,15 +70,21 @@ impl Gateway {
 
     /// A gateway with these variables, without the prefix.
     pub fn with(variables: &[(&str, &str)]) -> Self {
+        Self::try_with(variables).unwrap()
+    }
+
+    fn try_with(variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir().unwrap();
         let segment: PathBuf = scratch.path().join("test.seg");
         let own = [
             ("SERVER__LISTEN", "127.0.0.1:0"),
+            ("ADMIN__LISTEN", "127.0.0.1:0"),
             ("TELEMETRY__SEGMENT", segment.to_str().unwrap()),
         ];
         let loaded = loaded(&[&own[..], variables].concat());
-        let server = Server::start(loaded.config).unwrap();
+        let server = Server::start(loaded.config)?;
         let (address, reload) = (server.address(), server.reload());
+        let admin = server.admin_address().unwrap_or(address);
         let opened = Opened::open(&segment).unwrap();
         let words = opened.words().unwrap();
         let samples = View::of(words).unwrap().samples_from_oldest(words).unwrap();
@@ -82,15 +95,16 @@ impl Gateway {
             },
             |()| std::future::pending(),
         ));
-        Self {
+        Ok(Self {
             address,
+            admin,
             opened,
             samples,
             reload,
             stop: Some(stop),
             served,
             _scratch: scratch,
-        }
+        })
     }
 
     /// Puts other settings in force.
@@ -119,7 +133,7 @@ impl Gateway {
     }
 
     /// Waits until a gauge shows that.
-    pub async fn gauge(&mut self, gauge: Gauge, wanted: u64) {
+    pub async fn gauge(&self, gauge: Gauge, wanted: u64) {
         let mut look = tokio::time::interval(Duration::from_millis(2));
         let found = tokio::time::timeout(PATIENCE, async {
             loop {

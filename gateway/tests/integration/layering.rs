@@ -54,6 +54,7 @@ fn modules_import_only_what_lies_below_them() {
     check("clock", &[]);
     check("machine", &[]);
     check("shutdown", &[]);
+    check("access", &["config", "error", "provider"]);
     check("sse", &[]);
     check("call", &["error"]);
     check("budget", &["error"]);
@@ -88,6 +89,21 @@ fn modules_import_only_what_lies_below_them() {
             "upstream",
         ],
     );
+}
+
+#[test]
+fn only_the_doors_know_who_may_ask() {
+    let doors = ["access", "admin", "reload", "routes", "server"];
+    for entry in fs::read_dir(source("")).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(module) = path.file_stem().and_then(|stem| stem.to_str()) else {
+            continue;
+        };
+        if path.is_file() && !doors.contains(&module) {
+            let found = imports(&path);
+            assert!(!found.iter().any(|import| import == "access"), "{module}");
+        }
+    }
 }
 
 #[test]

@@ -12,9 +12,15 @@ mod provider;
 mod tls;
 mod tunnel;
 
+mod access;
+mod admin;
 mod bytes;
+mod certificates;
+mod clients;
 mod connections;
+mod drain;
 mod errors;
+mod http2;
 mod layering;
 mod outcomes;
 mod queue;

@@ -125,6 +125,17 @@ impl Provider {
         self.seen.lock().unwrap().clone()
     }
 
+    /// Waits until so many requests have come.
+    pub async fn until_seen(&self, count: usize) {
+        let mut look = tokio::time::interval(Duration::from_millis(2));
+        let found = tokio::time::timeout(Duration::from_secs(10), async {
+            while self.seen().len() < count {
+                look.tick().await;
+            }
+        });
+        found.await.expect("so many requests come");
+    }
+
     /// Waits until a peer has left in the middle of an answer, and says which request's.
     pub async fn left(&mut self) -> usize {
         tokio::time::timeout(Duration::from_secs(10), self.left.recv())

@@ -226,7 +226,7 @@ async fn the_body_budget_refuses_what_has_no_room_and_gets_back_what_it_lent() {
     let first = Client::post(gateway.address, &large).await;
     gateway.gauge(Gauge::Upstream, 1).await;
     let chunked = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
         large.len()
     );
     for is_chunked in [false, true] {
@@ -257,7 +257,7 @@ async fn an_answer_without_room_is_refused_and_its_place_given_back() {
     let mut long = COMPLETION.to_owned();
     long.insert_str(1, &format!("\"pad\":\"{}\",", "x".repeat(3 << 20)));
     let provider = Provider::start(vec![json(200, &long), json(200, COMPLETION)]).await;
-    let mut gateway = Gateway::start(&provider, &[("SERVER__BODY_BUDGET_MB", "2"), ONE_PLACE]);
+    let gateway = Gateway::start(&provider, &[("SERVER__BODY_BUDGET_MB", "2"), ONE_PLACE]);
     let answer = ask(gateway.address, &chat("openai/0")).await;
     assert_eq!(
         (answer.status, answer.json()["error"]["code"].as_str()),

@@ -219,7 +219,7 @@ async fn a_request_that_pauses_gives_its_place_to_another() {
     ];
     // The pause is random, up to two seconds: tried until one is long enough to be overtaken.
     for _ in 0..8 {
-        let mut gateway = Gateway::start(&provider, &settings);
+        let gateway = Gateway::start(&provider, &settings);
         let pausing = Client::post(gateway.address, &chat("openai/pausing")).await;
         until(|| !provider.seen().is_empty()).await;
         gateway.gauge(Gauge::Upstream, 0).await;
@@ -432,7 +432,7 @@ async fn a_provider_that_is_silent_or_full_is_fallen_back_from() {
         ("PROVIDERS__OPENAI__CONCURRENCY", "1"),
         ("CLIENT__BUFFER_SIZE", "0"),
     ];
-    let mut gateway = Gateway::start_pair(&one, &two, &settings);
+    let gateway = Gateway::start_pair(&one, &two, &settings);
     let held = Client::post(gateway.address, &chat("openai/m")).await;
     gateway.gauge(Gauge::Upstream, 1).await;
     let answer = ask(gateway.address, &chat("openai/m")).await;

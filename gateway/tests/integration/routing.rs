@@ -141,7 +141,7 @@ async fn a_base_url_may_end_in_a_slash_and_a_client_may_repeat_v1() {
         let mut client = Client::connect(gateway.address).await;
         let body = chat("openai/m");
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         client.send(head.as_bytes()).await;

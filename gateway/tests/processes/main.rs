@@ -4,6 +4,7 @@
     reason = "a test may unwrap, and so may its helpers"
 )]
 
+mod drain;
 mod process;
 mod readme;
 mod settings;

@@ -170,23 +170,6 @@ fn a_value_where_a_section_belongs_is_told() {
 }
 
 #[test]
-fn client_keys_are_refused_until_they_lock_the_door() {
-    let message =
-        "client keys are not supported yet, and without them the gateway serves whoever reaches it";
-    for name in [
-        "BIFROST_CLIENT_KEYS",
-        "BIFROST_CLIENT_KEYS__0__VALUE",
-        "BIFROST_CLIENT__KEYS",
-    ] {
-        check(&env(&[(name, "sk-canary")]), &format!("{name}: {message}"));
-    }
-    check(
-        &toml("\nclient_keys = ['a']"),
-        &format!("gateway.toml:2: client_keys: {message}"),
-    );
-}
-
-#[test]
 fn a_file_that_cannot_be_used_is_one_clear_problem() {
     let unused = |name: &str| {
         let mut world = World::new();

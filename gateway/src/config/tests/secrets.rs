@@ -96,6 +96,22 @@ fn a_secret_in_a_toml_file_is_never_printed() {
         &toml(&format!("client_keys = ['{CANARY}']")),
         "a client key",
     );
+    for line in [
+        "client_keys = [{name = 'CANARY', value = 'CANARY'}]",
+        "client_keys = [{value = 'CANARY', models = ['CANARY']}]",
+        "client_keys = [{value = 'CANARY', weight = 1}]",
+        "client_keys = {'CANARY' = {}}",
+        "client_keys = ['CANARY', 'CANARY']",
+        "client_keys = [{value = ['CANARY']}]",
+        "admin.keys = ['CANARY', {value = 'CANARY CANARY'}]",
+        "admin.keys = [{value = 'CANARY', models = ['CANARY']}]",
+        "admin_key = 'CANARY'",
+        "admin_key = ['CANARY']\nadmin.key = 'CANARY'",
+        "server.tls.certificate = 'CANARY'",
+    ] {
+        let line = line.replace("CANARY", CANARY);
+        check(&toml(&line), &line);
+    }
     check(
         &toml(&format!("server.listen = '{CANARY}'")),
         "a wrong place",
@@ -151,6 +167,11 @@ fn a_secret_in_the_environment_is_never_printed() {
         ("BIFROST_PROVIDERS__OPENAI__BASE_URL", "CANARY"),
         ("BIFROST_PROVIDERS__OPENAI", "CANARY"),
         ("BIFROST_CLIENT_KEYS", "CANARY"),
+        ("BIFROST_CLIENT_KEYS", "CANARY,CANARY 2"),
+        ("BIFROST_CLIENT_KEYS__MAIN", "CANARY"),
+        ("BIFROST_CLIENT__KEYS", "CANARY"),
+        ("BIFROST_ADMIN_KEY", "CANARY"),
+        ("BIFROST_ADMIN__KEYS", "CANARY,CANARY"),
         ("BIFROST_OPENAI_API_KEY", "CANARY"),
     ] {
         let shows_models = name.ends_with("MODELS"); // what is a model's name there is shown as one
