@@ -69,6 +69,12 @@ impl Share {
         }
     }
 
+    /// Bytes that it takes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Makes it `bytes`.
     ///
     /// # Errors

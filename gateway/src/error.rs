@@ -140,6 +140,9 @@ pub enum Error {
     /// The provider answered, but not with what was asked for.
     #[error("the provider's answer is {0}")]
     BadAnswer(&'static str),
+    /// The provider answered with something else, and would again.
+    #[error("the provider's answer is {0}")]
+    WrongAnswer(&'static str),
     /// The provider answered with an error.
     #[error("the provider answered {}", .0.status)]
     Answered(Box<Answered>),
@@ -290,6 +293,7 @@ impl Error {
             Self::Silent { .. }           => (Provider, StatusCode::GATEWAY_TIMEOUT,       "provider_timeout",      Fallback),
             Self::Deadline                => (Provider, StatusCode::GATEWAY_TIMEOUT,       "deadline_exceeded",     Nothing),
             Self::BadAnswer(_)            => (Provider, StatusCode::BAD_GATEWAY,           "bad_provider_answer",   Retry),
+            Self::WrongAnswer(_)          => (Provider, StatusCode::BAD_GATEWAY,           "bad_provider_answer",   Fallback),
             Self::Answered(answered)      => return answered.facts(),
             Self::Internal                => (Gateway,  StatusCode::INTERNAL_SERVER_ERROR, "internal_error",        Nothing),
         };

@@ -81,6 +81,28 @@ pub struct Held {
     _share: Share,
 }
 
+/// One request on its way through the stages.
+struct Asking<'a> {
+    call: Call<'a>,
+    /// When it began.
+    since: Instant,
+    /// How long its client waits, if it said so.
+    patience: Option<Duration>,
+    /// The room that its body and its answer take.
+    share: &'a mut Share,
+    watch: &'a mut Stopwatch,
+}
+
+/// What an attempt brought, and the place and the key that it holds.
+type Answered = (Head, Answer, (Permit, Lease));
+
+impl Asking<'_> {
+    /// When it has to be answered, if a provider may take `total`: the client may shorten that, and not lengthen it.
+    fn deadline(&self, total: Duration) -> Instant {
+        self.since + self.patience.map_or(total, |patience| patience.min(total))
+    }
+}
+
 enum Answer {
     Whole(Bytes),
     Stream(Box<Stream>),
@@ -249,14 +271,14 @@ impl Worker {
     pub async fn chat(
         &self,
         body: Bytes,
-        share: Share,
+        mut share: Share,
         (reach, patience): (&Reach, Option<Duration>),
         cut: impl Future<Output = ()>,
         mut watch: Stopwatch,
     ) -> Result<(Head, Relay<Held>), Error> {
         let answered = tokio::select! {
             biased;
-            answered = self.ask(&body, reach, patience, &mut watch) => answered,
+            answered = self.answer(&body, &mut share, (reach, patience), &mut watch) => answered,
             () = cut => Err(Error::Draining),
         };
         let answered = answered.and_then(|(head, answer, place)| {
@@ -298,40 +320,45 @@ impl Worker {
         })
     }
 
-    async fn ask(
+    async fn answer(
         &self,
         body: &Bytes,
-        reach: &Reach,
-        patience: Option<Duration>,
+        share: &mut Share,
+        (reach, patience): (&Reach, Option<Duration>),
         watch: &mut Stopwatch,
-    ) -> Result<(Head, Answer, (Permit, Lease)), Error> {
+    ) -> Result<Answered, Error> {
         let since = Instant::now();
-        let call = Call::parse(body)?;
-        let first = self.app.catalogue.serving(&call.model)?;
-        if !self.app.catalogue.is_within(reach, &first) {
-            return Err(Error::ModelNotAllowed(call.model.to_string()));
+        self.ask(
+            Asking {
+                call: Call::parse(body)?,
+                since,
+                patience,
+                share,
+                watch,
+            },
+            reach,
+        )
+        .await
+    }
+
+    async fn ask(&self, mut asking: Asking<'_>, reach: &Reach) -> Result<Answered, Error> {
+        let catalogue = &self.app.catalogue;
+        let first = catalogue.serving(&asking.call.model)?;
+        if !catalogue.is_within(reach, &first) {
+            return Err(Error::ModelNotAllowed(asking.call.model.to_string()));
         }
-        let error = match self
-            .ask_provider(&first, &call, since, patience, watch)
-            .await
-        {
+        let error = match self.ask_provider(&first, &mut asking).await {
             Err(error) if error.facts().next != Next::Nothing => error,
             ended => return ended,
         };
-        for target in self
-            .app
-            .catalogue
-            .fallbacks(&first, call.fallbacks.iter().map(AsRef::as_ref))
+        let others = catalogue.fallbacks(&first, asking.call.fallbacks.iter().map(AsRef::as_ref));
+        for target in others
+            .iter()
+            .filter(|target| catalogue.is_within(reach, target))
         {
-            if !self.app.catalogue.is_within(reach, &target) {
-                continue;
-            }
-            watch.record.fallbacks = watch.record.fallbacks.saturating_add(1);
+            asking.watch.record.fallbacks = asking.watch.record.fallbacks.saturating_add(1);
             (self.app.count)(Counter::Fallbacks);
-            match self
-                .ask_provider(&target, &call, since, patience, watch)
-                .await
-            {
+            match self.ask_provider(target, &mut asking).await {
                 Err(Error::Deadline) => break,
                 Err(_) => {}
                 answered => return answered,
@@ -344,26 +371,20 @@ impl Worker {
     async fn ask_provider(
         &self,
         target: &Target,
-        call: &Call<'_>,
-        since: Instant,
-        patience: Option<Duration>,
-        watch: &mut Stopwatch,
-    ) -> Result<(Head, Answer, (Permit, Lease)), Error> {
+        asking: &mut Asking<'_>,
+    ) -> Result<Answered, Error> {
         let backend = &self.app.providers[target.provider];
         let upstream = &self.upstreams[target.provider];
-        let deadline = since
-            + patience.map_or(backend.settings.timeouts.total, |patience| {
-                patience.min(backend.settings.timeouts.total)
-            });
+        let deadline = asking.deadline(backend.settings.timeouts.total);
         if Instant::now() >= deadline {
             return Err(Error::Deadline);
         }
         let mut encoded = None;
         let mut tried = Tried::default();
         let mut failed: Option<Error> = None;
-        let mut permit = backend.admit(deadline, watch).await?;
+        let mut permit = backend.admit(deadline, asking.watch).await?;
         for attempt in 0.. {
-            watch.enter(Stage::KeySelection);
+            asking.watch.enter(Stage::KeySelection);
             let chosen = backend
                 .keys
                 .lease(&target.model, &tried, Instant::now(), fastrand::f64());
@@ -375,21 +396,19 @@ impl Worker {
             if attempt > 0 {
                 (self.app.count)(Counter::Retries);
             }
-            watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
-            watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
-            watch.record.attempts = watch.record.attempts.saturating_add(1);
+            asking.watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
+            asking.watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
+            asking.watch.record.attempts = asking.watch.record.attempts.saturating_add(1);
 
-            let Encoded(body) =
-                encoded.get_or_insert_with(|| encode(backend, call, &target.model, watch));
+            let Encoded(body) = encoded
+                .get_or_insert_with(|| encode(backend, &asking.call, &target.model, asking.watch));
 
-            watch.enter(Stage::RequestSetup);
+            asking.watch.enter(Stage::RequestSetup);
             let request = upstream.request(lease.credentials.clone(), body.clone());
 
-            watch.enter(Stage::HttpRequest);
-            let error = match backend
-                .attempt(upstream, request, call, deadline, watch)
-                .await
-            {
+            asking.watch.enter(Stage::HttpRequest);
+            let before = asking.share.bytes();
+            let error = match backend.attempt(upstream, request, deadline, asking).await {
                 Ok((head, answer)) => {
                     backend.keys.succeeded(&lease);
                     return Ok((head, answer, (permit, lease)));
@@ -397,7 +416,8 @@ impl Worker {
                 Err(error) => error,
             };
 
-            watch.enter(Stage::ErrorHandling);
+            asking.watch.enter(Stage::ErrorHandling);
+            asking.share.set(before)?;
             self.app.tally(&error);
             backend
                 .keys
@@ -409,9 +429,9 @@ impl Worker {
                 Some(pause) => {
                     // Others may go while this one waits.
                     drop(permit);
-                    watch.enter(Stage::BackOff);
+                    asking.watch.enter(Stage::BackOff);
                     tokio::time::sleep(pause).await;
-                    match backend.admit(deadline, watch).await {
+                    match backend.admit(deadline, asking.watch).await {
                         Ok(again) => permit = again,
                         // That the line is full by now is not what the request failed of.
                         Err(_) => return Err(error),
@@ -473,10 +493,12 @@ impl Backend {
         &self,
         upstream: &Upstream,
         request: Request,
-        call: &Call<'_>,
         deadline: Instant,
-        watch: &mut Stopwatch,
+        asking: &mut Asking<'_>,
     ) -> Result<(Head, Answer), Error> {
+        let Asking {
+            call, share, watch, ..
+        } = asking;
         let mut response = upstream.send(request, deadline).await?;
         watch.connected(response.connect);
         watch.record.provider_time = time_told(&response.headers);
@@ -485,7 +507,7 @@ impl Backend {
             let moment = deadline.min(Instant::now() + REFUSAL_PATIENCE);
             let body = response
                 .body
-                .whole(REFUSAL_BYTES_MAX, moment)
+                .whole(moment, up_to(REFUSAL_BYTES_MAX))
                 .await
                 .unwrap_or_default();
             watch.enter(Stage::ErrorHandling);
@@ -514,9 +536,11 @@ impl Backend {
                     Stream::open(response.body, self.dialect, hide_usage, deadline).await?;
                 Ok((head, Answer::Stream(Box::new(stream))))
             }
-            (false, true) => Err(Error::BadAnswer("an event stream that nobody asked for")),
+            (false, true) => Err(Error::WrongAnswer("an event stream that nobody asked for")),
             (_, false) => {
-                let body = response.body.whole(ANSWER_BYTES_MAX, deadline).await?;
+                let mut fits = up_to(ANSWER_BYTES_MAX);
+                let hold = |bytes| fits(bytes).and_then(|()| share.grow(bytes));
+                let body = response.body.whole(deadline, hold).await?;
                 watch.enter(Stage::ResponseParsing);
                 if !head.headers.contains_key(header::CONTENT_ENCODING) {
                     let usage = self.dialect.answer(&body)?;
@@ -524,7 +548,7 @@ impl Backend {
                     watch.record.completion_tokens = usage.completion_tokens;
                 }
                 if call.stream {
-                    return Err(Error::BadAnswer(
+                    return Err(Error::WrongAnswer(
                         "no event stream, though one was asked for",
                     ));
                 }
@@ -554,7 +578,10 @@ impl Backend {
             if !response.status.is_success() {
                 return Err(Error::BadAnswer("no list of models"));
             }
-            let body = response.body.whole(ANSWER_BYTES_MAX, deadline).await?;
+            let body = response
+                .body
+                .whole(deadline, up_to(ANSWER_BYTES_MAX))
+                .await?;
             serde_json::from_slice::<List>(&body).map_err(|_| Error::BadAnswer("no list of models"))
         };
         match listed.await {
@@ -579,6 +606,17 @@ impl App {
             _ => return,
         };
         (self.count)(kind);
+    }
+}
+
+/// Lets pieces pass that do not exceed `bytes_max` together.
+fn up_to(bytes_max: usize) -> impl FnMut(usize) -> Result<(), Error> {
+    let mut left = bytes_max;
+    move |bytes| {
+        let fits = left
+            .checked_sub(bytes)
+            .ok_or(Error::WrongAnswer("larger than the gateway holds"));
+        fits.map(|rest| left = rest)
     }
 }
 

@@ -57,6 +57,10 @@ pub struct Event {
     pub holds: Holds,
     /// Tokens.
     pub usage: Option<Usage>,
+    /// Which of the choices it is about, and which of them finish, a bit each: `n` asks for several.
+    pub choices: u64,
+    /// See `choices`.
+    pub finished: u64,
 }
 
 /// What a client has of an event.
@@ -78,7 +82,12 @@ pub enum Holds {
 
 impl From<Holds> for Event {
     fn from(holds: Holds) -> Self {
-        Self { holds, usage: None }
+        Self {
+            holds,
+            usage: None,
+            choices: 0,
+            finished: 0,
+        }
     }
 }
 

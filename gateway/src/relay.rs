@@ -24,6 +24,9 @@ use crate::upstream::Incoming;
 /// A gap between two events in which the client's connection took nothing for this long, nanoseconds, was spent waiting
 /// for the client.
 const BACK_PRESSURE_NS: u64 = 1_000_000;
+/// A whole answer is handed over in slices, so that what the client's connection has not taken is still held here, and
+/// counted.
+const SLICE_BYTES: usize = 64 << 10;
 /// What may come before the first event that the client waits for; then it is sent on all the same, and no other
 /// attempt can take its place. Comments keep a connection alive while a provider queues.
 const PREAMBLE_BYTES_MAX: usize = 64 << 10;
@@ -39,7 +42,7 @@ pub struct Relay<H> {
 }
 
 enum Source {
-    Whole(Option<Bytes>),
+    Whole(Bytes),
     Stream(Box<Stream>),
 }
 
@@ -69,6 +72,8 @@ struct Seen {
     progress: Progress,
     failure: Option<Error>,
     usage: Usage,
+    /// Choices that have begun and not finished, a bit each.
+    open: u64,
     events: u32,
     /// A byte came: no byte order mark can follow.
     begun: bool,
@@ -207,7 +212,7 @@ impl Stream {
             self.ended = true;
             return;
         }
-        if self.seen.progress < Progress::Finish {
+        if self.seen.progress < Progress::Finish || self.seen.open != 0 {
             return self.break_off(&broken_off(), watch);
         }
         // A whole answer: many compatible servers stop behind the reason to finish.
@@ -287,6 +292,7 @@ impl Seen {
             let event = dialect.event(name, &data);
             self.events = self.events.saturating_add(1);
             self.usage = event.usage.unwrap_or(self.usage);
+            self.open = (self.open | event.choices) & !event.finished;
             match event.holds {
                 Holds::UsageOnly if self.hide_usage => shown.without(start, end),
                 Holds::Preamble | Holds::UsageOnly => {}
@@ -403,7 +409,7 @@ impl<H> Relay<H> {
             watch.completed();
         }
         Self {
-            source: Source::Whole(Some(body)),
+            source: Source::Whole(body),
             watch,
             _held: held,
         }
@@ -443,13 +449,14 @@ impl<H> Relay<H> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match &mut self.source {
+            Source::Whole(body) if body.is_empty() => Poll::Ready(None),
             Source::Whole(body) => {
-                let body = body.take().filter(|body| !body.is_empty());
-                if body.is_some() {
-                    self.watch.first_byte();
+                self.watch.first_byte();
+                let slice = body.split_to(body.len().min(SLICE_BYTES));
+                if body.is_empty() {
                     self.watch.completed();
                 }
-                Poll::Ready(body)
+                Poll::Ready(Some(slice))
             }
             Source::Stream(stream) => {
                 if self.watch.stage() == Stage::ResponseWriting {
@@ -507,16 +514,14 @@ impl<H: Unpin> Body for Relay<H> {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Whole(body) => body.as_ref().is_none_or(Bytes::is_empty),
+            Source::Whole(body) => body.is_empty(),
             Source::Stream(stream) => stream.ended && stream.ready.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Whole(body) => {
-                SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64))
-            }
+            Source::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Source::Stream(_) => SizeHint::default(),
         }
     }

@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
 use crate::access::Access;
 use crate::budget::Share;
@@ -40,6 +41,10 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// A body is held as the client sent it and in the provider's form.
 const COPIES: usize = 2;
+/// Of a body, room is taken for what has come and so much more.
+const AHEAD_BYTES: usize = 256 << 10;
+/// A body may take as long as so many silences: one byte in each would hold its place for ever.
+const BODY_SILENCES: u32 = 10;
 /// How long a client's own request id may be.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
@@ -265,7 +270,8 @@ pub fn answer_error(error: &Error) -> Response {
     if facts.status == StatusCode::UNAUTHORIZED && facts.blame == Blame::Client {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    if facts.blame == Blame::Provider && facts.next != Next::Nothing {
+    let is_untried = matches!(error, Error::KeysResting { .. });
+    if facts.blame == Blame::Provider && facts.next != Next::Nothing && !is_untried {
         // Our tries are spent. The client's, times ours, times the keys, would make a storm.
         headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
     }
@@ -315,12 +321,15 @@ async fn read(
     if expected > limit_bytes {
         return Err(Error::TooLarge { limit_bytes });
     }
-    // What is promised is taken at once: half a body that finds no room for the rest helps nobody.
+    // What a client promises costs it nothing, so room is taken for little more than what has come.
     let mut share = worker.app.budget.share();
-    share.grow(expected * COPIES)?;
+    let mut room = expected.min(AHEAD_BYTES);
+    share.grow(room * COPIES)?;
     let mut whole = BytesMut::new();
+    let until = Instant::now() + desk.server.body_timeout * BODY_SILENCES;
     loop {
-        let frame = match tokio::time::timeout(desk.server.body_timeout, body.frame()).await {
+        let silence = Instant::now() + desk.server.body_timeout;
+        let frame = match timeout_at(silence.min(until), body.frame()).await {
             Ok(None) => return Ok((whole.freeze(), share)),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err(Error::BodyBroken),
@@ -329,18 +338,20 @@ async fn read(
         let Ok(bytes) = frame.into_data() else {
             continue;
         };
-        if whole.len() + bytes.len() > limit_bytes {
+        let come = whole.len() + bytes.len();
+        if come > limit_bytes {
             return Err(Error::TooLarge { limit_bytes });
+        }
+        if come > room {
+            let wanted = (come + AHEAD_BYTES).min(expected.max(come));
+            share.grow((wanted - room) * COPIES)?;
+            room = wanted;
         }
         if whole.is_empty() && bytes.len() >= expected && body.is_end_stream() {
             // The usual case: all of it in one piece, which is not copied.
             return Ok((bytes, share));
         }
-        share
-            .grow((whole.len() + bytes.len()).saturating_sub(expected.max(whole.len())) * COPIES)?;
-        if whole.is_empty() {
-            whole.reserve(expected.max(bytes.len()));
-        }
+        whole.reserve(room - whole.len());
         whole.extend_from_slice(&bytes);
     }
 }

@@ -263,26 +263,30 @@ impl Incoming {
         }
     }
 
-    /// Waits for the whole body.
+    /// Waits for the whole body. `hold` is asked for room for each piece of it.
     ///
     /// # Errors
     ///
-    /// As [`chunk`](Self::chunk), and [`Error::BadAnswer`] when it exceeds `bytes_max`.
-    pub async fn whole(&mut self, bytes_max: usize, deadline: Instant) -> Result<Bytes, Error> {
+    /// As [`chunk`](Self::chunk), and what `hold` says.
+    pub async fn whole(
+        &mut self,
+        deadline: Instant,
+        mut hold: impl FnMut(usize) -> Result<(), Error>,
+    ) -> Result<Bytes, Error> {
         let Some(first) = self.chunk(deadline).await? else {
             return Ok(Bytes::new());
         };
+        hold(first.len())?;
         // Most answers come in one piece, and are then not copied.
         let Some(second) = self.chunk(deadline).await? else {
             return Ok(first);
         };
+        hold(second.len())?;
         let mut whole = BytesMut::with_capacity((first.len() + second.len()).max(self.expected()));
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&second);
         while let Some(next) = self.chunk(deadline).await? {
-            if whole.len() + next.len() > bytes_max {
-                return Err(Error::BadAnswer("larger than the gateway holds"));
-            }
+            hold(next.len())?;
             whole.extend_from_slice(&next);
         }
         Ok(whole.freeze())

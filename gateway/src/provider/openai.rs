@@ -33,6 +33,7 @@ struct Body<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
+    index: Option<u64>,
     #[serde(borrow)]
     finish_reason: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -70,7 +71,7 @@ impl Provider for OpenAi {
             return Err(Error::Answered(Box::new(within_success(body))));
         }
         if parsed.choices.is_none() {
-            return Err(Error::BadAnswer("no chat completion"));
+            return Err(Error::WrongAnswer("no chat completion"));
         }
         Ok(present(parsed.usage).and_then(usage).unwrap_or_default())
     }
@@ -113,6 +114,7 @@ impl Provider for OpenAi {
         let choices = present(parsed.choices).map_or(Some(vec![]), |choices| {
             serde_json::from_str::<Vec<Choice<'_>>>(choices.get()).ok()
         });
+        let (begun, finished) = choices.as_deref().map_or((0, 0), bits);
         let holds = match choices {
             None => Holds::Content,
             Some(choices) if choices.is_empty() && told.is_some() => Holds::UsageOnly,
@@ -121,6 +123,8 @@ impl Provider for OpenAi {
         Event {
             holds,
             usage: told.and_then(usage),
+            choices: begun,
+            finished,
         }
     }
 
@@ -137,6 +141,15 @@ impl Body<'_> {
         };
         present(self.error).is_some() || is_flat()
     }
+}
+
+/// A bit for each of the choices, and for each that finishes; those beyond the 64th share the last.
+fn bits(choices: &[Choice<'_>]) -> (u64, u64) {
+    choices.iter().fold((0, 0), |(begun, finished), choice| {
+        let bit = 1 << choice.index.unwrap_or(0).min(63);
+        let is_finished = present(choice.finish_reason).is_some();
+        (begun | bit, finished | if is_finished { bit } else { 0 })
+    })
 }
 
 /// How far the furthest of the choices has come.

@@ -253,6 +253,53 @@ async fn the_body_budget_refuses_what_has_no_room_and_gets_back_what_it_lent() {
 }
 
 #[tokio::test]
+async fn who_promises_a_body_and_sends_nothing_keeps_nobody_else_out() {
+    let provider = Provider::always(json(200, COMPLETION)).await;
+    let settings = [
+        ("SERVER__BODY_BUDGET_MB", "16"),
+        ("SERVER__BODY_TIMEOUT", "300ms"),
+    ];
+    let mut gateway = Gateway::start(&provider, &settings);
+    let promise = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{{",
+        30 << 20
+    );
+    let mut silent = vec![];
+    for _ in 0..10 {
+        let mut client = Client::connect(gateway.address).await;
+        client.send(promise.as_bytes()).await;
+        silent.push(client);
+    }
+    let large = chat("openai/1").replace("\"hi\"", &format!("\"{}\"", "x".repeat(2 << 20)));
+    assert_eq!(ask(gateway.address, &large).await.status, 200);
+    assert_eq!(gateway.record().await.outcome, Outcome::Completed);
+    for mut client in silent {
+        client.until("HTTP/1.1 408 ").await;
+    }
+    gateway.gauge(Gauge::HeldBytes, 0).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_its_client_does_not_read_is_held_and_counted() {
+    let mut long = COMPLETION.to_owned();
+    long.insert_str(1, &format!("\"pad\":\"{}\",", "x".repeat(24 << 20)));
+    let provider = Provider::start(vec![json(200, &long)]).await;
+    let mut gateway = Gateway::start(&provider, &[]);
+    let mut client = Client::post(gateway.address, &chat("openai/0")).await;
+    client.until("\r\n\r\n").await;
+    gateway.gauge(Gauge::HeldBytes, long.len() as u64).await;
+    gateway.gauge(Gauge::Upstream, 1).await;
+    drop(client);
+    let record = gateway.record().await;
+    assert_eq!(
+        (record.outcome, record.ended_in),
+        (Outcome::Cancelled, Stage::ResponseWriting)
+    );
+    assert!((record.response_bytes as usize) < long.len());
+    gateway.gauge(Gauge::HeldBytes, 0).await;
+}
+
+#[tokio::test]
 async fn an_answer_without_room_is_refused_and_its_place_given_back() {
     let mut long = COMPLETION.to_owned();
     long.insert_str(1, &format!("\"pad\":\"{}\",", "x".repeat(3 << 20)));

@@ -692,3 +692,28 @@ async fn a_client_that_reads_nothing_and_leaves_lets_the_provider_go() {
     assert_eq!(bench.gateway.record().await.outcome, Outcome::Cancelled);
     bench.gateway.gauge(Gauge::Upstream, 0).await;
 }
+
+#[tokio::test]
+async fn a_stream_of_several_choices_is_whole_once_each_has_finished() {
+    let choice = |index: u32, fields: &str| {
+        format!("data: {{\"choices\":[{{\"index\":{index},{fields}}}]}}\n\n")
+    };
+    let text = |index| choice(index, r#""delta":{"content":"a"},"finish_reason":null"#);
+    let finish = |index| choice(index, r#""delta":{},"finish_reason":"stop""#);
+    let whole = [text(0), text(1), finish(0), finish(1)].concat();
+    let half = [text(0), text(1), finish(0)].concat();
+    for (events, is_whole) in [(whole, true), (half, false)] {
+        let script = vec![stream_head(), chunk(&events), last_chunk()];
+        let provider = Provider::start(vec![script]).await;
+        let gateway = Gateway::start(&provider, &[]);
+        let answer = ask(gateway.address, &stream("openai/m")).await;
+        assert!(answer.body.starts_with(&events), "{}", answer.body);
+        assert_eq!(answer.body.ends_with(DONE), is_whole, "{}", answer.body);
+        assert_eq!(
+            answer.body.contains("\"error\""),
+            !is_whole,
+            "{}",
+            answer.body
+        );
+    }
+}
