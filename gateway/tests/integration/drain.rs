@@ -100,7 +100,8 @@ async fn an_idle_connection_is_closed_by_the_drain_and_an_answer_says_close() {
     let mut script = json(200, COMPLETION);
     script.insert(0, Step::Wait(gate.clone()));
     let provider = Provider::start(vec![script]).await;
-    let gateway = Gateway::start(&provider, &[]);
+    // One runtime, so that whoever sees one connection told of the drain knows that the other was.
+    let gateway = Gateway::start(&provider, &[("SERVER__WORKERS", "1")]);
     let mut idle = Client::connect(gateway.address).await;
     idle.send(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
