@@ -64,25 +64,29 @@ pub struct Stream {
 
 /// What the events so far have shown.
 #[derive(Debug, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the bytes before"
-)]
 struct Seen {
     progress: Progress,
-    failure: Option<Error>,
+    failure: Option<Box<Error>>,
     usage: Usage,
     /// Choices that have begun and not finished, a bit each.
     open: u64,
     events: u32,
-    /// A byte came: no byte order mark can follow.
-    begun: bool,
-    /// The run before ended in a CR, to which an LF at the head of the next one belongs.
-    after_cr: bool,
-    /// The run before ended in an event that was left out.
-    after_hidden: bool,
+    before: Before,
     /// The usage is for us: the client did not ask for it, and indexes `choices[0]`.
     hide_usage: bool,
+}
+
+/// How the run before ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// There was none: a byte order mark may come.
+    #[default]
+    Nothing,
+    LineEnd,
+    /// In a CR, to which an LF at the head of the next run belongs.
+    HalfLineEnd,
+    /// In the CR of an event that was left out.
+    HalfLineEndHidden,
 }
 
 /// How far a stream has come.
@@ -128,7 +132,7 @@ impl Stream {
                 .failure
                 .take_if(|_| seen.progress == Progress::Preamble)
             {
-                return Err(failure);
+                return Err(*failure);
             }
             if seen.progress == Progress::Empty {
                 return Err(empty());
@@ -277,16 +281,13 @@ impl Seen {
             before: BytesMut::new(),
         };
         // Half a line end goes where its other half went.
-        let mut start = usize::from(self.after_cr && run[0] == b'\n');
-        if self.after_hidden {
+        let is_half = matches!(self.before, Before::HalfLineEnd | Before::HalfLineEndHidden);
+        let mut start = usize::from(is_half && run[0] == b'\n');
+        if self.before == Before::HalfLineEndHidden {
             shown.without(0, start);
         }
-        let mark = if self.begun || !run.starts_with(BYTE_ORDER_MARK) {
-            0
-        } else {
-            BYTE_ORDER_MARK.len()
-        };
-        self.begun = true;
+        let has_mark = self.before == Before::Nothing && run.starts_with(BYTE_ORDER_MARK);
+        let mark = if has_mark { BYTE_ORDER_MARK.len() } else { 0 };
         for sse::Event { name, data, end } in sse::events(&run[mark..]) {
             let end = mark + end;
             let event = dialect.event(name, &data);
@@ -318,14 +319,17 @@ impl Seen {
                             .concat()
                             .into()
                     };
-                    self.failure = Some(error);
+                    self.failure = Some(Box::new(error));
                     return last;
                 }
             }
             start = end;
         }
-        self.after_cr = *last == b'\r';
-        self.after_hidden = shown.from == run.len();
+        self.before = match (*last, shown.from == run.len()) {
+            (b'\r', true) => Before::HalfLineEndHidden,
+            (b'\r', false) => Before::HalfLineEnd,
+            _ => Before::LineEnd,
+        };
         shown.up_to(run.len())
     }
 }

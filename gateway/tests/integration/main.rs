@@ -15,6 +15,7 @@ mod tunnel;
 mod access;
 mod admin;
 mod bytes;
+mod canary;
 mod certificates;
 mod clients;
 mod connections;

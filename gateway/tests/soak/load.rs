@@ -1,0 +1,234 @@
+//! The soak: every request has exactly one outcome, and client, gateway and provider agree on it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bifrost_shared::layout::Gauge;
+use bifrost_shared::record::{Outcome, Record};
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::Verdict;
+use crate::client::{self, Idle, Saw};
+use crate::process::{Gateway, Memory};
+use crate::provider::{Manner, Provider};
+
+/// How much, and for how long.
+pub struct Load {
+    pub time: Duration,
+    pub rps: u32,
+    pub reload: bool,
+}
+
+/// What one request came to, on all sides.
+struct Joined {
+    saw: Saw,
+    record: Option<(Record, u32)>,
+    asked: u32,
+}
+
+pub async fn run(load: &Load, verdict: &mut Verdict) {
+    let Load { time, rps, .. } = *load;
+    println!(
+        "{rps} requests a second for {time:?}: 5 % 500, 5 % 429, 2 % stalls, 2 % cut, 10 % leave"
+    );
+    let provider = Provider::start(Manner::Faulty);
+    let mut gateway = Gateway::start(provider.address, "").await;
+    let descriptors = gateway.descriptors();
+    let idle = Arc::new(Idle::default());
+    let mut records = gateway.records();
+    let mut memory: Vec<Memory> = vec![];
+    let (mut saw, mut running) = (HashMap::new(), JoinSet::new());
+
+    let (begun, mut sent, mut reloads) = (Instant::now(), 0_u32, 0_u32);
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
+    while begun.elapsed() < time {
+        ticks.tick().await;
+        let due = (begun.elapsed().as_secs_f64() * f64::from(rps)).floor();
+        while f64::from(sent) < due {
+            sent += 1;
+            let (idle, address, id) = (Arc::clone(&idle), gateway.address, u64::from(sent));
+            let patience =
+                (fastrand::u32(..10) == 0).then(|| Duration::from_millis(fastrand::u64(5..80)));
+            let is_stream = fastrand::bool();
+            running.spawn(async move {
+                (
+                    id,
+                    client::ask(address, &idle, &client::request(id, is_stream), patience).await,
+                )
+            });
+        }
+        while let Some(ended) = running.try_join_next() {
+            let (id, seen) = ended.unwrap();
+            saw.insert(id, seen);
+        }
+        gateway.read(&mut records);
+        if begun.elapsed().as_secs_f64() >= memory.len() as f64 {
+            memory.push(gateway.memory());
+        }
+        let due = begun.elapsed().as_secs_f64() / time.as_secs_f64().min(240.0) * 4.0;
+        if load.reload && due > f64::from(reloads + 1) {
+            reloads += 1;
+            let other = format!("[client]\nbuffer_size = {}", 15_000 + reloads);
+            gateway.reload(provider.address, &other);
+        }
+    }
+    let rate = f64::from(sent) / begun.elapsed().as_secs_f64();
+    saw.extend(running.join_all().await);
+    gateway.gauge_back_to(Gauge::InFlight, 0).await;
+    // The last record is there within the exporter's 20 ms.
+    let all = Instant::now() + Duration::from_secs(5);
+    while records.by_id.len() < saw.len() && Instant::now() < all {
+        ticks.tick().await;
+        gateway.read(&mut records);
+    }
+
+    verdict.check(
+        "requests a second",
+        format!("{rate:.0}"),
+        rate > f64::from(rps) * 0.97,
+    );
+    verdict.check(
+        "records that were overwritten unread",
+        records.missed(),
+        records.missed() == 0,
+    );
+    let asked = provider.asked();
+    let joined: Vec<Joined> = saw
+        .iter()
+        .map(|(id, saw)| Joined {
+            saw: *saw,
+            record: records.by_id.get(id).copied(),
+            asked: asked.get(id).copied().unwrap_or(0),
+        })
+        .collect();
+    outcomes(&joined, verdict);
+    let strangers = records
+        .by_id
+        .keys()
+        .filter(|id| !saw.contains_key(id))
+        .count();
+    verdict.check("records of nobody's request", strangers, strangers == 0);
+    log(&gateway.log(), &saw, verdict);
+    if load.reload {
+        println!("      reloads: {reloads}");
+    }
+    remains(&mut gateway, &memory, time, verdict);
+    idle.clear();
+    drop(provider);
+    let left = gateway.descriptors_back_to(descriptors).await;
+    verdict.check(
+        "descriptors",
+        format!("{left}, {descriptors} at the start"),
+        left <= descriptors,
+    );
+}
+
+/// Whether all sides agree on each request.
+fn outcomes(joined: &[Joined], verdict: &mut Verdict) {
+    let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
+    let mut wrong = vec![];
+    for Joined { saw, record, asked } in joined {
+        // The request and its client's end came in one read, and the server never began on it.
+        if (*saw, record.is_none(), *asked) == (Saw::Left, true, 0) {
+            *kinds
+                .entry("Left before it was looked at".to_owned())
+                .or_insert(0) += 1;
+            continue;
+        }
+        *kinds.entry(format!("{saw:?}")).or_insert(0) += 1;
+        let Some((record, 1)) = record else {
+            wrong.push(format!("{saw:?} with records {record:?}"));
+            continue;
+        };
+        let agrees = match saw {
+            Saw::Whole => record.outcome == Outcome::Completed,
+            Saw::Broken => record.outcome == Outcome::Truncated,
+            Saw::Error(status) => {
+                let is_ours = [Outcome::Failed, Outcome::Refused].contains(&record.outcome);
+                is_ours && record.status == *status
+            }
+            // It may have ended just before the client left.
+            Saw::Left => true,
+            Saw::Nonsense => false,
+        };
+        let attempts = u32::from(record.attempts);
+        let is_asked = *asked == attempts || (*saw == Saw::Left && *asked < attempts);
+        if !agrees || !is_asked {
+            wrong.push(format!("{saw:?}, asked {asked} times, {record:?}"));
+        }
+    }
+    for (kind, count) in kinds {
+        println!("      {kind}: {count}");
+    }
+    let examples = wrong
+        .iter()
+        .take(3)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n      ");
+    let figure = format!("{} of {} {examples}", wrong.len(), joined.len());
+    verdict.check(
+        "requests without exactly one outcome that all agree on",
+        figure,
+        wrong.is_empty(),
+    );
+}
+
+/// Each complaint in the log must be about a request that did not go well.
+fn log(log: &[Value], saw: &HashMap<u64, Saw>, verdict: &mut Verdict) {
+    let is_explained = |line: &Value| match line["level"].as_str() {
+        Some("INFO") => true,
+        Some("WARN") => {
+            let id = line["id"]
+                .as_str()
+                .and_then(|id| u64::from_str_radix(id, 16).ok());
+            let about = id.and_then(|id| saw.get(&id));
+            let is_about_limit = line["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("descriptor limit");
+            is_about_limit || about.is_some_and(|saw| *saw != Saw::Whole)
+        }
+        _ => false,
+    };
+    let without_cause: Vec<_> = log.iter().filter(|line| !is_explained(line)).collect();
+    let figure = format!(
+        "{} of {} {:?}",
+        without_cause.len(),
+        log.len(),
+        without_cause.first()
+    );
+    verdict.check(
+        "lines of the log without a cause",
+        figure,
+        without_cause.is_empty(),
+    );
+}
+
+/// A part of the memory, in megabytes.
+type Part = fn(&Memory) -> f64;
+
+fn remains(gateway: &mut Gateway, memory: &[Memory], time: Duration, verdict: &mut Verdict) {
+    let alive = gateway.is_alive();
+    verdict.check("the process lives", alive, alive);
+    let early = (time / 10).min(Duration::from_mins(2)).as_secs();
+    let early = usize::try_from(early).unwrap().clamp(1, memory.len());
+    let mean = |part: &[Memory], of: Part| part.iter().map(of).sum::<f64>() / part.len() as f64;
+    // The segment's rings are full, and belong to the memory that must not grow, once a run is long enough.
+    let is_long = early >= 20;
+    let measures: [(&str, Part, bool); 2] = [
+        ("heap", |memory| memory.heap_mb, true),
+        ("resident memory", |memory| memory.all_mb, is_long),
+    ];
+    for (name, of, counts) in measures {
+        let before = mean(&memory[early - 1..memory.len().min(early + 2)], of);
+        let after = mean(&memory[memory.len().saturating_sub(3)..], of);
+        let figure = format!("{after:.1} MB at the end, {before:.1} MB after {early} s");
+        verdict.check(name, figure, after <= before * 1.2 || !counts);
+    }
+    let held = gateway.gauge(Gauge::HeldBytes);
+    verdict.check("bytes still held", held, held == 0);
+}
