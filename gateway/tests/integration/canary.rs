@@ -36,6 +36,7 @@ async fn start(provider: SocketAddr, place: &Path) -> (Process, SocketAddr) {
         .env("BIFROST_LOG__LEVEL", "trace")
         .env("BIFROST_LOG__FORMAT", "json")
         .env("BIFROST_SERVER__LISTEN", "127.0.0.1:0")
+        .env("BIFROST_ADMIN__LISTEN", "127.0.0.1:0")
         .env("BIFROST_SERVER__BODY_TIMEOUT", "200ms")
         .env("BIFROST_CLIENT__MAX_REQUEST_BODY_SIZE_MB", "1")
         .env("BIFROST_TELEMETRY__SEGMENT", place.join("canary.seg"))

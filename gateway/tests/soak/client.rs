@@ -27,12 +27,8 @@ pub enum Saw {
 pub struct Idle(Mutex<Vec<TcpStream>>);
 
 impl Idle {
-    async fn take(&self, address: SocketAddr) -> std::io::Result<TcpStream> {
-        let idle = self.0.lock().unwrap().pop();
-        match idle {
-            Some(stream) => Ok(stream),
-            None => TcpStream::connect(address).await,
-        }
+    fn take(&self) -> Option<TcpStream> {
+        self.0.lock().unwrap().pop()
     }
 
     /// Closes them all.
@@ -61,25 +57,43 @@ pub async fn ask(
     request: &[u8],
     patience: Option<Duration>,
 ) -> Saw {
-    let Ok(mut stream) = idle.take(address).await else {
-        return Saw::Nonsense;
-    };
-    if stream.write_all(request).await.is_err() {
-        return Saw::Nonsense;
+    let patience = patience.unwrap_or(Duration::MAX);
+    let answer = tokio::time::timeout(patience, answer(address, idle, request));
+    match answer.await {
+        Err(_) => Saw::Left,
+        Ok(None) => Saw::Nonsense,
+        Ok(Some(answer)) => judge(&answer),
     }
-    let answer = read(&mut stream);
-    let answer = match patience {
-        Some(patience) => match tokio::time::timeout(patience, answer).await {
-            Ok(answer) => answer,
-            Err(_) => return Saw::Left,
-        },
-        None => answer.await,
-    };
-    let Some(answer) = answer else {
-        return Saw::Nonsense;
-    };
-    idle.0.lock().unwrap().push(stream);
-    judge(&answer)
+}
+
+/// A connection that lay idle may have been closed by the gateway meanwhile. Where no byte came back on one, the request
+/// is sent once more on a new one, as HTTP clients do; had it been served, it would have two records.
+async fn answer(address: SocketAddr, idle: &Idle, request: &[u8]) -> Option<Vec<u8>> {
+    if let Some(stream) = idle.take()
+        && let Ok(answer) = exchange(stream, idle, request).await
+    {
+        return answer;
+    }
+    let stream = TcpStream::connect(address).await.ok()?;
+    exchange(stream, idle, request).await.ok()?
+}
+
+/// Fails if the connection ended without a byte of an answer.
+async fn exchange(
+    mut stream: TcpStream,
+    idle: &Idle,
+    request: &[u8],
+) -> std::io::Result<Option<Vec<u8>>> {
+    stream.write_all(request).await?;
+    let mut bytes = Vec::with_capacity(2048);
+    if stream.read_buf(&mut bytes).await? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    let answer = read(&mut stream, bytes).await;
+    if answer.is_some() {
+        idle.0.lock().unwrap().push(stream);
+    }
+    Ok(answer)
 }
 
 fn judge(answer: &[u8]) -> Saw {
@@ -96,14 +110,11 @@ fn judge(answer: &[u8]) -> Saw {
     }
 }
 
-/// A whole answer, head and body; none if it broke off.
-async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(2048);
+/// A whole answer, head and body, that begins with `bytes`; none if it broke off.
+async fn read(stream: &mut TcpStream, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     loop {
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
         let Some(at) = memchr::memmem::find(&bytes, b"\r\n\r\n") else {
+            more(stream, &mut bytes).await?;
             continue;
         };
         let head = String::from_utf8_lossy(&bytes[..at]).to_lowercase();
@@ -117,7 +128,13 @@ async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
         if is_whole {
             return Some(bytes);
         }
+        more(stream, &mut bytes).await?;
     }
+}
+
+async fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<()> {
+    let count = stream.read_buf(bytes).await.ok()?;
+    (count > 0).then_some(())
 }
 
 /// Reads a stream up to its third event, and leaves.

@@ -179,7 +179,7 @@ impl Drop for Gateway {
 
 fn config(provider: SocketAddr, settings: &str) -> String {
     format!(
-        "{settings}\n[log]\nformat = 'json'\n[providers.openai]\nbase_url = 'http://{provider}/v1'\n\
+        "{settings}\n[log]\nformat = 'json'\n[admin]\nlisten = '127.0.0.1:0'\n[providers.openai]\nbase_url = 'http://{provider}/v1'\n\
          keys = ['sk-a', 'sk-b', 'sk-c']\nretries = {{ backoff_initial = '10ms', backoff_max = '50ms' }}\n\
          timeouts = {{ first_byte = '1s', idle = '1s' }}\n"
     )
