@@ -84,8 +84,8 @@ impl Reload {
             .iter()
             .map(|desk| desk.worker.load().renewed(Arc::clone(&app), &self.common))
             .collect::<anyhow::Result<Vec<Worker>>>()?;
-        if let Some(certificates) = &self.certificates {
-            certificates.reload()?;
+        if let (Some(certificates), Some(files)) = (&self.certificates, &config.server.tls) {
+            certificates.renew(files)?;
         }
         // Nothing below can fail.
         self.access.store(Arc::new(access));
@@ -119,6 +119,9 @@ fn same_but_for_what_is_applied(one: &Config, other: &Config) -> bool {
     server.server_timing = other.server.server_timing;
     server.allow_unauthenticated = other.server.allow_unauthenticated;
     server.hosts.clone_from(&other.server.hosts);
+    if server.tls.is_some() && other.server.tls.is_some() {
+        server.tls.clone_from(&other.server.tls);
+    }
     server == other.server
 }
 

@@ -14,11 +14,8 @@ use tokio_rustls::server::TlsStream;
 
 use crate::config::TlsFiles;
 
-/// The certificate in force, and the files that it is from.
-pub struct Certificates {
-    files: TlsFiles,
-    config: RwLock<Arc<ServerConfig>>,
-}
+/// The certificate in force.
+pub struct Certificates(RwLock<Arc<ServerConfig>>);
 
 impl Certificates {
     /// Reads the files.
@@ -27,27 +24,24 @@ impl Certificates {
     ///
     /// If one of them can't be read, or the two don't belong together.
     pub fn read(files: &TlsFiles) -> anyhow::Result<Self> {
-        Ok(Self {
-            config: RwLock::new(server_config(files)?),
-            files: files.clone(),
-        })
+        Ok(Self(RwLock::new(server_config(files)?)))
     }
 
-    /// Reads the files again. New connections get what is in them; if that can't be used, they get what they got.
+    /// Reads these files. New connections get what is in them; if that can't be used, they get what they got.
     ///
     /// # Errors
     ///
     /// As for [`read`](Self::read).
-    pub fn reload(&self) -> anyhow::Result<()> {
-        let config = server_config(&self.files)?;
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+    pub fn renew(&self, files: &TlsFiles) -> anyhow::Result<()> {
+        let config = server_config(files)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
     /// Agrees with a client on TLS.
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let config = {
-            let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
+            let config = self.0.read().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(&config)
         };
         TlsAcceptor::from(config).accept(stream).await

@@ -65,7 +65,8 @@ impl Front {
             return self.open(stream).await;
         };
         match self.in_time(certificates.accept(stream)).await {
-            Some(Ok(stream)) => self.open(stream).await,
+            // In boxes, as HTTP/2 is, so that a connection without them need not make room for them.
+            Some(Ok(stream)) => Box::pin(self.open(stream)).await,
             Some(Err(error)) => tracing::debug!(%error, "no TLS with a client"),
             None => {}
         }
@@ -75,7 +76,7 @@ impl Front {
         let mut socket = Socket::new(stream);
         match self.in_time(socket.protocol()).await {
             Some(Ok(Protocol::Http1)) => self.http1(socket).await,
-            Some(Ok(Protocol::Http2)) => self.http2(socket).await,
+            Some(Ok(Protocol::Http2)) => Box::pin(self.http2(socket)).await,
             // A client that leaves, or says nothing, is its own affair.
             Some(Err(_)) | None => {}
         }
@@ -250,5 +251,33 @@ impl http_body::Body for Counted {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::shutdown::Shutdown;
+
+    #[tokio::test]
+    async fn a_connection_has_no_more_room_than_http1_takes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let shutdown = Shutdown::new();
+        let front = Front {
+            router: Router::new(),
+            clock: Clock::new(),
+            header_timeout: Duration::from_secs(1),
+            keep_alive_timeout: Duration::from_secs(1),
+            certificates: None,
+            guest: shutdown.guest(),
+            cut: shutdown.cut(),
+        };
+        let bytes = size_of_val(&front.serve(stream, ()));
+        assert!(bytes < 5 << 10, "{bytes}");
     }
 }

@@ -115,6 +115,35 @@ async fn a_client_key_asks_for_its_models_only_and_so_do_its_fallbacks() {
 }
 
 #[tokio::test]
+async fn client_keys_come_and_go_while_it_serves() {
+    let provider = Provider::start(vec![json(200, COMPLETION); 2]).await;
+    let base_url = format!("http://{}/v1", provider.address);
+    let settings = |key| {
+        [
+            ("PROVIDERS__OPENAI__BASE_URL", base_url.as_str()),
+            ("PROVIDERS__OPENAI__KEYS", "sk-test-a"),
+            ("SERVER__LISTEN", "0.0.0.0:0"),
+            ("CLIENT_KEYS", key),
+        ]
+    };
+    let mut gateway = Gateway::with(&settings("ck-old"));
+    gateway.address.set_ip([127, 0, 0, 1].into());
+    let (old, new) = ("x-api-key: ck-old\r\n", "x-api-key: ck-new\r\n");
+    assert_eq!(ask(&gateway, new, &chat("openai/m")).await.status, 401);
+    assert_eq!(ask(&gateway, old, &chat("openai/m")).await.status, 200);
+    gateway.reload(&settings("ck-new")).unwrap();
+    assert_eq!(ask(&gateway, old, &chat("openai/m")).await.status, 401);
+    assert_eq!(ask(&gateway, new, &chat("openai/m")).await.status, 200);
+
+    // An address for this machine alone takes a restart, and until then its settings would open the door to all.
+    let mut open = settings("");
+    open[2].1 = "127.0.0.1:0";
+    let error = gateway.reload(&open).unwrap_err().to_string();
+    assert!(error.starts_with("without client keys"), "{error}");
+    assert_eq!(ask(&gateway, "", &chat("openai/m")).await.status, 401);
+}
+
+#[tokio::test]
 async fn without_client_keys_a_web_page_is_refused_and_told_why() {
     let provider = Provider::start(vec![json(200, COMPLETION)]).await;
     let gateway = Gateway::start(&provider, &[]);
