@@ -1,7 +1,7 @@
 //! The routes of the front door, and how an error becomes an answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,13 +20,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::access::Access;
 use crate::budget::Share;
-use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::error::{Blame, Error, Next};
 use crate::pipeline::{Head, Held, Worker};
 use crate::relay::Relay;
 use crate::shutdown::Cut;
-use crate::stopwatch::{Sink, Stopwatch};
+use crate::stopwatch::{Stopwatch, Watches};
 
 mod ending;
 
@@ -54,10 +53,6 @@ pub struct Desk {
     pub worker: ArcSwap<Worker>,
     /// Who may ask, as the settings in force have it.
     pub access: Arc<ArcSwap<Access>>,
-    /// Where records go.
-    pub sink: Arc<dyn Sink>,
-    /// What stamps are read from.
-    pub clock: Clock,
     /// Limits of the front door.
     pub server: config::Server,
     /// The largest body that is read.
@@ -68,9 +63,24 @@ pub struct Desk {
     pub cut: Cut,
 }
 
-/// When a request's head was read; put into its extensions by whoever serves the connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Began(pub Stamp);
+/// A chat whose head was read: its stopwatch, which runs from then on, and the name that its answer will carry. It lies
+/// in the request's extensions, so that a request whose client leaves before anybody looked at it leaves a record, too.
+#[derive(Clone)]
+struct Began {
+    watch: Arc<Mutex<Option<Stopwatch>>>,
+    name: HeaderValue,
+}
+
+/// Starts the stopwatch of a request that was just read, if it is one that leaves a record: a chat.
+pub fn begin<B>(watches: &Watches, request: &mut Request<B>) {
+    let is_chat =
+        request.method() == Method::POST && request.uri().path().ends_with("/chat/completions");
+    if is_chat {
+        let (name, id) = request_id(request.headers());
+        let watch = Arc::new(Mutex::new(Some(watches.start(id))));
+        request.extensions_mut().insert(Began { watch, name });
+    }
+}
 
 /// The routes.
 pub fn router(desk: Arc<Desk>) -> Router {
@@ -105,13 +115,14 @@ async fn ready(State(desk): State<Arc<Desk>>) -> Response {
     "ready\n".into_response()
 }
 
-async fn chat(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
-    let began = request
-        .extensions()
-        .get::<Began>()
-        .map_or_else(|| desk.clock.stamp(), |Began(stamp)| *stamp);
-    let (name, id) = request_id(request.headers());
-    let watch = Stopwatch::new(desk.clock.clone(), began, id, Arc::clone(&desk.sink));
+async fn chat(State(desk): State<Arc<Desk>>, mut request: Request<Body>) -> Response {
+    let began = request.extensions_mut().remove::<Began>();
+    let Some((Some(watch), name)) = began.map(|began| {
+        let watch = began.watch.lock().map_or(None, |mut watch| watch.take());
+        (watch, began.name)
+    }) else {
+        return answer_error(&Error::Internal);
+    };
     let mut response = match ask(&desk, request, watch).await {
         Ok((head, relay)) => {
             let body = if relay.is_stream() {

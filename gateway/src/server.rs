@@ -27,7 +27,7 @@ use crate::pipeline::{App, Count, Worker};
 use crate::reload::Reload;
 use crate::routes::{self, Desk};
 use crate::shutdown::{Drained, Shutdown};
-use crate::stopwatch::Sink;
+use crate::stopwatch::{Sink, Watches};
 use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
 use crate::upstream::Common;
 
@@ -145,14 +145,16 @@ impl Server {
             Arc::clone(&telemetry),
             Arc::clone(&draining),
         )?;
+        let watches = Watches {
+            clock,
+            sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
+        };
         let mut desks = vec![];
         let mut seats = vec![];
         for (number, connections) in open.into_iter().enumerate() {
             let desk = Arc::new(Desk {
                 worker: ArcSwap::from_pointee(Worker::new(Arc::clone(&app), &common)?),
                 access: Arc::clone(&access),
-                sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
-                clock: clock.clone(),
                 server: config.server.clone(),
                 request_body_bytes_max: config.client.request_body_bytes_max,
                 draining: Arc::clone(&draining),
@@ -161,7 +163,7 @@ impl Server {
             desks.push(Arc::clone(&desk));
             let beat = Arc::clone(&telemetry);
             let front = Front {
-                clock: desk.clock.clone(),
+                watches: watches.clone(),
                 header_timeout: desk.server.header_timeout,
                 keep_alive_timeout: desk.server.keep_alive_timeout,
                 cut: desk.cut.clone(),

@@ -16,6 +16,28 @@ pub trait Sink: Send + Sync {
     fn ended(&self, record: Record);
 }
 
+/// What stopwatches are started with.
+#[derive(Clone)]
+pub struct Watches {
+    /// What stamps are read from.
+    pub clock: Clock,
+    /// Where records go.
+    pub sink: Arc<dyn Sink>,
+}
+
+impl Watches {
+    /// A stopwatch for the request of that id, whose head was read just now.
+    #[must_use]
+    pub fn start(&self, id: u64) -> Stopwatch {
+        Stopwatch::new(
+            self.clock.clone(),
+            self.clock.stamp(),
+            id,
+            Arc::clone(&self.sink),
+        )
+    }
+}
+
 /// Owned by whoever has the request. Dropping it publishes the record, so every request leaves exactly one, however it
 /// ends.
 ///

@@ -24,9 +24,9 @@ use tower_service::Service as _;
 
 use super::certificates::Certificates;
 use super::socket::{HeadTimer, Protocol, Socket};
-use crate::clock::Clock;
-use crate::routes::Began;
+use crate::routes;
 use crate::shutdown::{Cut, Phase};
+use crate::stopwatch::Watches;
 
 /// How long a request that is cut off has for saying so.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) router: Router,
-    pub(super) clock: Clock,
+    pub(super) watches: Watches,
     pub(super) header_timeout: Duration,
     pub(super) keep_alive_timeout: Duration,
     pub(super) certificates: Option<Arc<Certificates>>,
@@ -108,7 +108,7 @@ impl Front {
             .max_header_size(HEAD_BYTES_MAX.into());
         let door = Door {
             router: self.router,
-            clock: self.clock,
+            watches: self.watches,
         };
         let served = builder.serve_connection(TokioIo::new(socket), door);
         drive(served, std::future::pending(), self.guest, &self.cut).await;
@@ -127,7 +127,7 @@ impl Front {
             .keep_alive_timeout(PING_TIMEOUT);
         let door = Door {
             router: self.router,
-            clock: self.clock,
+            watches: self.watches,
         };
         let streams = Streams::default();
         let counted = streams.clone();
@@ -179,7 +179,7 @@ async fn drive<C: GracefulConnection>(
 /// Stamps a request as soon as its head is read, then routes it.
 struct Door {
     router: Router,
-    clock: Clock,
+    watches: Watches,
 }
 
 impl Service<Request<Incoming>> for Door {
@@ -188,7 +188,7 @@ impl Service<Request<Incoming>> for Door {
     type Future = axum::routing::future::RouteFuture<Infallible>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(Began(self.clock.stamp()));
+        routes::begin(&self.watches, &mut request);
         self.router.clone().call(request.map(Body::new))
     }
 }
@@ -259,7 +259,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::clock::Clock;
     use crate::shutdown::Shutdown;
+    use crate::stopwatch::Kept;
 
     #[tokio::test]
     async fn a_connection_has_no_more_room_than_http1_takes() {
@@ -270,7 +272,10 @@ mod tests {
         let shutdown = Shutdown::new();
         let front = Front {
             router: Router::new(),
-            clock: Clock::new(),
+            watches: Watches {
+                clock: Clock::new(),
+                sink: Arc::new(Kept::default()),
+            },
             header_timeout: Duration::from_secs(1),
             keep_alive_timeout: Duration::from_secs(1),
             certificates: None,

@@ -169,6 +169,28 @@ async fn a_client_that_leaves_before_the_answer_lets_the_provider_go() {
 }
 
 #[tokio::test]
+async fn clients_that_leave_before_anybody_looked_leave_a_record_each() {
+    const CLIENTS: usize = 300;
+    let provider = Provider::always(json(200, COMPLETION)).await;
+    let mut gateway = Gateway::start(&provider, &[]);
+    for _ in 0..CLIENTS {
+        // Sent and closed in one breath: often the end is there before the request is looked at.
+        drop(Client::post(gateway.address, &chat("openai/m")).await);
+    }
+    let mut cancelled = 0;
+    for _ in 0..CLIENTS {
+        let record = gateway.record().await;
+        assert!(
+            matches!(record.outcome, Outcome::Cancelled | Outcome::Completed),
+            "{record:?}"
+        );
+        cancelled += u32::from(record.outcome == Outcome::Cancelled);
+    }
+    assert!(cancelled > 0);
+    nothing_more(gateway).await;
+}
+
+#[tokio::test]
 async fn a_bad_request_is_the_clients_and_leaves_a_record() {
     let provider = Provider::start(vec![]).await;
     let mut gateway = Gateway::start(&provider, &[]);
