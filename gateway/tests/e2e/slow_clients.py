@@ -7,6 +7,7 @@ By hand, or from .ci/full. Needs descriptors: the gateway as many as there are c
 """
 
 import argparse
+import collections
 import http.client
 import json
 import multiprocessing
@@ -37,25 +38,29 @@ def be_slow(address, count, open_count, stop):
     """Keeps `count` connections open, each of which sends a byte a second."""
     poll = selectors.DefaultSelector()
     sent = {}
-    next_byte = time.monotonic()
+    due = collections.deque()
     while not stop.is_set():
         for _ in range(min(OPENED_AT_ONCE, count - len(sent))):
             connection = connect(address)
             sent[connection] = 0
+            due.append((time.monotonic(), connection))
             poll.register(connection, selectors.EVENT_READ)
         for key, _ in poll.select(0.01):
             # Anything that can be read is the gateway's last word.
             poll.unregister(key.fileobj)
             key.fileobj.close()
             del sent[key.fileobj]
-        if time.monotonic() >= next_byte:
-            next_byte += 1
-            for connection, at in sent.items():
-                try:
-                    connection.send(HEAD[at : at + 1])
-                    sent[connection] = at + 1
-                except OSError:
-                    pass  # not connected yet, or gone: the poll tells
+        while due and due[0][0] <= time.monotonic():
+            _, connection = due.popleft()
+            at = sent.get(connection)
+            if at is None:
+                continue
+            due.append((time.monotonic() + 1, connection))
+            try:
+                connection.send(HEAD[at : at + 1])
+                sent[connection] = at + 1
+            except OSError:
+                pass  # not connected yet, or gone: the poll tells
         open_count.value = len(sent)
 
 
