@@ -266,7 +266,7 @@ fn malformed(error: &serde_json::Error) -> Error {
 }
 
 /// A field that is there and not null.
-fn present(raw: Option<&RawValue>) -> Option<&RawValue> {
+pub(crate) fn present(raw: Option<&RawValue>) -> Option<&RawValue> {
     raw.filter(|raw| raw.get() != "null")
 }
 

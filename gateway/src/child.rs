@@ -5,21 +5,17 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::thread;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
+
+use crate::machine;
 
 /// How the line begins in which a child says where it listens.
 pub(crate) const LISTENING_ON: &str = "listening on ";
 
 /// One runtime on this thread, with as many descriptors as the system grants: each request in flight holds one.
 pub(crate) fn runtime() -> io::Result<Runtime> {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = rustix::process::Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    setrlimit(Resource::Nofile, raised)?;
+    machine::raise_descriptor_limit()?;
     runtime::Builder::new_current_thread().enable_all().build()
 }
 

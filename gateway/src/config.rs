@@ -51,6 +51,7 @@ pub use environment::Environment;
 pub use known::variables as well_known_variables;
 pub use load::{Flag, Loaded, Sources, load};
 pub use problem::{Problem, Problems};
+pub(crate) use provider::is_loopback;
 
 /// Everything the gateway was told, checked.
 #[derive(Debug, Clone)]

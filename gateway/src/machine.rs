@@ -1,8 +1,10 @@
 //! What the gateway uses of its machine: memory and processor time, once a second.
 
 use std::fs;
+use std::io;
 
 use bifrost_shared::layout::Gauge;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sysinfo::{MemoryRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 /// Looks at this process and its machine. `sysinfo` gives what it has; the peak, the anonymous part and the stolen
@@ -136,6 +138,27 @@ impl Default for Machine {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Raises the number of descriptors that this process may have as far as the system grants. Each request in flight
+/// takes two.
+///
+/// # Errors
+///
+/// What the system says; the limit is then as it was.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    Ok(setrlimit(Resource::Nofile, raised)?)
+}
+
+/// Descriptors that this process may have; none where there is no limit.
+#[must_use]
+pub fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
 }
 
 /// When this process was started, in the kernel's ticks since boot; zero where that can't be read.

@@ -22,7 +22,7 @@ use crate::access::Access;
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::pipeline::{App, Count, Worker};
 use crate::reload::Reload;
 use crate::routes::{self, Desk};
@@ -289,16 +289,9 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Each request in flight takes two descriptors. Where the system allows too few, fewer requests go upstream at once,
 /// and it is said; the soft limit is raised first. Half of what there is, is the clients'.
 pub(crate) fn fit_to_descriptors(config: &mut Config) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    );
-    let Some(descriptors) = getrlimit(Resource::Nofile).current else {
+    // Where it can't be raised, what there is has to do.
+    let _ = machine::raise_descriptor_limit();
+    let Some(descriptors) = machine::descriptor_limit() else {
         return;
     };
     let most = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_APART) / 2)

@@ -134,7 +134,8 @@ fn check_keys(section: &Section, name: &str, url: &reqwest::Url, keyless: bool, 
     }
 }
 
-fn is_loopback(url: &reqwest::Url) -> bool {
+/// Whether an address is on this machine: such a provider may take no key, and is never reached by a proxy.
+pub(crate) fn is_loopback(url: &reqwest::Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
         || host

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Event, Holds, Provider, Usage, retry_after};
-use crate::call::{Call, Edit};
+use crate::call::{Call, Edit, present};
 use crate::error::{Answered, Error};
 
 /// Characters of a provider's message that are passed on when it is not in the OpenAI form.
@@ -188,10 +188,6 @@ fn is_empty(value: &Value) -> bool {
 fn object(bytes: &[u8]) -> Option<&[u8]> {
     let bytes = bytes.trim_ascii_start();
     bytes.starts_with(b"{").then_some(bytes)
-}
-
-fn present(raw: Option<&RawValue>) -> Option<&RawValue> {
-    raw.filter(|raw| raw.get() != "null")
 }
 
 fn usage(raw: &RawValue) -> Option<Usage> {

@@ -142,20 +142,9 @@ fn client(
         let proxy = reqwest::Proxy::all(proxy)
             .map_err(|_| anyhow::anyhow!("proxy: not a URL that can be used"))?;
         builder.proxy(proxy)
-    } else if is_loopback(url) {
+    } else if config::is_loopback(url) {
         builder.no_proxy()
     } else {
         builder
     })
-}
-
-fn is_loopback(url: &reqwest::Url) -> bool {
-    match url.host_str() {
-        Some("localhost") => true,
-        Some(host) => host
-            .trim_matches(['[', ']'])
-            .parse()
-            .is_ok_and(|address: std::net::IpAddr| address.is_loopback()),
-        None => false,
-    }
 }
