@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bifrost_shared::layout::ClockKind;
 
@@ -89,6 +89,15 @@ impl Default for Clock {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Nanoseconds since the Unix epoch.
+#[must_use]
+pub fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 #[cfg(test)]

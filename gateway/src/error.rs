@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use bifrost_shared::record::Outcome;
+use bifrost_shared::record::{Fault, Outcome};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
@@ -316,6 +316,44 @@ impl Error {
             Blame::Client => Outcome::Rejected,
             Blame::Gateway => Outcome::Refused,
             Blame::Provider => Outcome::Failed,
+        }
+    }
+
+    /// Its class, which the record shows and counters count by.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::BadRequest(_)
+            | Self::BadField { .. }
+            | Self::UnsupportedEncoding(_)
+            | Self::TooLarge { .. }
+            | Self::BodyTimeout
+            | Self::BodyBroken
+            | Self::UnknownModel(_)
+            | Self::AmbiguousModel { .. }
+            | Self::UnknownRoute { .. }
+            | Self::WrongMethod { .. }
+            | Self::NoKeyForModel(_) => Fault::Request,
+            Self::NoClientKey
+            | Self::WrongClientKey
+            | Self::Foreign(_)
+            | Self::ModelNotAllowed(_) => Fault::Access,
+            Self::QueueFull { .. } => Fault::QueueFull,
+            Self::QueueTimeout { .. } => Fault::QueueTimeout,
+            Self::OverBudget { .. } => Fault::Memory,
+            Self::Draining => Fault::Draining,
+            Self::KeysResting { .. } => Fault::KeysResting,
+            Self::CredentialsExhausted => Fault::Credentials,
+            Self::Unreachable { .. } => Fault::Connect,
+            Self::Broken(_) => Fault::Broken,
+            Self::Silent { .. } => Fault::Silent,
+            Self::Deadline => Fault::Deadline,
+            Self::BadAnswer(_) | Self::WrongAnswer(_) => Fault::Answer,
+            Self::Answered(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => {
+                Fault::RateLimited
+            }
+            Self::Answered(_) => Fault::Status,
+            Self::Internal => Fault::Internal,
         }
     }
 

@@ -4,7 +4,7 @@
 //! allowed something (403), rests for that model only, or one request for a model that it lacks would take it from all.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -30,6 +30,46 @@ pub struct Keys {
     /// Keys that are benched or resting. Zero, as nearly always, needs no look at any.
     troubled: AtomicUsize,
     health: Mutex<Vec<Health>>,
+    counts: Box<[Counts]>,
+    /// Tells these keys from others that have the same places before or after.
+    incarnation: u64,
+}
+
+/// What came of the attempts with a key. On cache lines of its own, since every runtime writes to it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counts {
+    attempts: AtomicU64,
+    answered: AtomicU64,
+    rate_limited: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How a key is, whatever the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// It gets its share.
+    Ready,
+    /// It came back a moment ago, and gets a part of its share.
+    Warming,
+    /// It rests for one model at least, for the longest of them until then.
+    Resting(Instant),
+    /// The provider refuses it.
+    Benched,
+    /// It has no share.
+    Off,
+}
+
+/// A key, as others may see it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// How it is.
+    pub condition: Condition,
+    /// Its weight, as configured.
+    pub weight: f64,
+    /// Attempts with it: made, answered, turned away for a limit, refused, failed otherwise.
+    pub counts: [u64; 5],
 }
 
 #[derive(Debug)]
@@ -86,6 +126,7 @@ impl Keys {
     ///
     /// If a key can't be sent in a header. The settings have checked that.
     pub fn new(keys: &[config::Key], rest: config::Rest) -> anyhow::Result<Self> {
+        static INCARNATIONS: AtomicU64 = AtomicU64::new(1);
         let mut checked = keys
             .iter()
             .map(|key| {
@@ -118,6 +159,8 @@ impl Keys {
             })
             .collect();
         Ok(Self {
+            counts: checked.iter().map(|_| Counts::default()).collect(),
+            incarnation: INCARNATIONS.fetch_add(1, Ordering::Relaxed),
             cumulative,
             any_model: checked.iter().all(|key| key.models.is_empty()),
             health: Mutex::new(checked.iter().map(|_| Health::default()).collect()),
@@ -130,6 +173,32 @@ impl Keys {
     /// The keys' configured names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.list.iter().map(|key| key.name.as_str())
+    }
+
+    /// Another number are other keys.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The keys as they are, in order.
+    #[must_use]
+    pub fn seen(&self, now: Instant) -> Vec<Seen> {
+        let health = self
+            .health
+            .lock()
+            .expect("nobody panics with the health in hand");
+        let keys = self.list.iter().zip(health.iter()).zip(&self.counts);
+        keys.map(|((key, health), counts)| Seen {
+            condition: if key.weight > 0.0 {
+                health.condition(now, self.rest.ramp)
+            } else {
+                Condition::Off
+            },
+            weight: key.weight,
+            counts: counts.values(),
+        })
+        .collect()
     }
 
     /// A key for `model`, by weight among the healthy ones that this request has not tried. `random` is from 0 up to,
@@ -238,7 +307,7 @@ impl Keys {
         };
         (0..self.list.len())
             .find(is_healthy)
-            .map(|index| self.leased(index))
+            .map(|index| self.uncounted(index))
     }
 
     /// When the first key that rests for `model` is back.
@@ -259,6 +328,11 @@ impl Keys {
     }
 
     fn leased(&self, index: usize) -> Lease {
+        self.counts[index].attempts.fetch_add(1, Ordering::Relaxed);
+        self.uncounted(index)
+    }
+
+    fn uncounted(&self, index: usize) -> Lease {
         Lease {
             index,
             credentials: self.list[index].credentials.clone(),
@@ -276,6 +350,13 @@ impl Keys {
     ) {
         let asked = error.retry_after().map(|wait| wait.min(self.rest.max));
         let forbidden = error.facts().status == http::StatusCode::FORBIDDEN;
+        let counts = &self.counts[lease.index];
+        let count = match error.facts().next {
+            Next::GoodKey => &counts.refused,
+            Next::OtherKey => &counts.rate_limited,
+            Next::Nothing | Next::Fallback | Next::Retry => &counts.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
         match error.facts().next {
             Next::GoodKey => {
                 tried.refused.push(lease.index);
@@ -296,6 +377,9 @@ impl Keys {
 
     /// Learns from an attempt that succeeded: a benched key that was probed is good again.
     pub fn succeeded(&self, lease: &Lease) {
+        self.counts[lease.index]
+            .answered
+            .fetch_add(1, Ordering::Relaxed);
         if self.troubled.load(Ordering::Relaxed) > 0 {
             self.change(lease.index, |health| {
                 if health.benched.take().is_some() {
@@ -343,7 +427,33 @@ impl Key {
     }
 }
 
+impl Counts {
+    fn values(&self) -> [u64; 5] {
+        let counts = [
+            &self.attempts,
+            &self.answered,
+            &self.rate_limited,
+            &self.refused,
+            &self.failed,
+        ];
+        counts.map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
 impl Health {
+    fn condition(&self, now: Instant, ramp: Duration) -> Condition {
+        let rests = self.rests.iter().map(|(_, until)| *until);
+        if self.benched.is_some() {
+            Condition::Benched
+        } else if let Some(until) = rests.clone().filter(|until| *until > now).max() {
+            Condition::Resting(until)
+        } else if rests.chain(self.good_since).any(|back| back + ramp > now) {
+            Condition::Warming
+        } else {
+            Condition::Ready
+        }
+    }
+
     fn rests_until(&self, model: &str, now: Instant) -> Option<Instant> {
         self.rests
             .iter()
@@ -444,6 +554,36 @@ mod tests {
             code: None,
             retry_after,
         }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_each_key_is_can_be_seen_and_what_came_of_it() {
+        let keys = keys(&[1.0, 1.0, 0.0]);
+        let conditions = |keys: &Keys| -> Vec<_> {
+            let seen = keys.seen(Instant::now());
+            seen.iter().map(|key| key.condition).collect()
+        };
+        fail(&keys, 401, None);
+        fail(&keys, 429, Some(Duration::from_secs(7)));
+        let back = Instant::now() + Duration::from_secs(7);
+        assert_eq!(
+            conditions(&keys),
+            [Condition::Benched, Condition::Resting(back), Condition::Off]
+        );
+        tokio::time::advance(Duration::from_secs(8)).await;
+        assert_eq!(conditions(&keys)[1], Condition::Warming);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(conditions(&keys)[1], Condition::Ready);
+        let lease = keys
+            .lease("m", &Tried::default(), Instant::now(), 0.0)
+            .unwrap();
+        keys.succeeded(&lease);
+        let counts: Vec<_> = keys
+            .seen(Instant::now())
+            .iter()
+            .map(|key| key.counts)
+            .collect();
+        assert_eq!(counts[..2], [[1, 0, 0, 1, 0], [2, 1, 1, 0, 0]]);
     }
 
     fn fail(keys: &Keys, status: u16, retry_after: Option<Duration>) -> Tried {

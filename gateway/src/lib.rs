@@ -35,11 +35,13 @@ pub mod mock;
 pub mod start;
 
 pub mod admin;
+pub mod fit;
 pub mod server;
 
 pub mod access;
 pub mod routes;
 
+pub mod app;
 pub mod pipeline;
 pub mod reload;
 

@@ -9,51 +9,23 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::Instant;
 
-use crate::budget::{Budget, Share};
+use crate::app::{App, Backend};
+use crate::budget::Share;
 use crate::call::Call;
-use crate::config::{self, Config, Retries};
+use crate::config::Retries;
 use crate::error::{Error, Facts, Next};
-use crate::keys::{Keys, Lease, NoKey, Tried};
-use crate::provider::{Catalogue, Provider, Reach, Target, dialect};
-use crate::queue::{Permit, Queue};
+use crate::keys::{Lease, NoKey, Tried};
+use crate::provider::{Reach, Target};
+use crate::queue::Permit;
 use crate::relay::{Relay, Stream};
 use crate::stopwatch::Stopwatch;
-use crate::upstream::{Common, Request, Response, Upstream, in_flight_max};
+use crate::upstream::{Common, Request, Response, Upstream};
 
 /// Bytes of an answer that is held whole. A larger one has to be streamed.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Bytes of an error answer that are read, and how long they are waited for.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What all runtimes share: which providers there are, their places and their keys.
-///
-/// It never changes: other settings make another, which takes over what they leave as it was (see
-/// [`renewed`](Self::renewed)).
-pub struct App {
-    providers: Vec<Arc<Backend>>,
-    catalogue: Catalogue,
-    /// Bytes of bodies that may be held.
-    pub budget: Arc<Budget>,
-    count: Count,
-    /// Whether answers tell how long each stage took.
-    tells_timing: bool,
-    /// Every provider there ever was, by its place in telemetry: a place is never given to another.
-    slots: Vec<String>,
-}
-
-/// Counts what no record does.
-pub type Count = Arc<dyn Fn(Counter) + Send + Sync>;
-
-struct Backend {
-    name: String,
-    /// Its place in [`App::slots`].
-    slot: usize,
-    settings: config::Provider,
-    dialect: &'static dyn Provider,
-    queue: Arc<Queue>,
-    keys: Arc<Keys>,
-}
 
 /// What one runtime has of its own: connections to the providers.
 pub struct Worker {
@@ -110,112 +82,6 @@ enum Answer {
 
 /// A request to `target`, as its dialect has it. Made once, sent as often as attempts are made.
 struct Encoded(Bytes);
-
-impl App {
-    /// The providers of `config`.
-    ///
-    /// # Errors
-    ///
-    /// If a key can't be sent.
-    pub fn new(config: &Config, count: Count) -> anyhow::Result<Self> {
-        let budget = Budget::new(config.server.body_budget_bytes.unwrap_or(usize::MAX));
-        let nothing = Self {
-            providers: vec![],
-            catalogue: Catalogue::default(),
-            budget: Arc::new(budget),
-            count,
-            tells_timing: false,
-            slots: vec![],
-        };
-        nothing.renewed(config)
-    }
-
-    /// The providers of `config`, which comes after the present one. The line in front of a provider and what is known
-    /// of its keys live on where their settings stay the same. Requests that are under way end with what they began
-    /// with.
-    ///
-    /// # Errors
-    ///
-    /// If a key can't be sent.
-    pub fn renewed(&self, config: &Config) -> anyhow::Result<Self> {
-        let mut slots = self.slots.clone();
-        let mut providers = vec![];
-        for (name, settings) in &config.providers {
-            let slot = slots
-                .iter()
-                .position(|slot| slot == name)
-                .unwrap_or_else(|| {
-                    slots.push(name.clone());
-                    slots.len() - 1
-                });
-            let before = self.providers.iter().find(|backend| backend.name == *name);
-            let places = in_flight_max(settings, config.server.workers);
-            let waiting_max = config.client.buffer_size;
-            let queue = before
-                .filter(|backend| {
-                    backend
-                        .queue
-                        .is(places, waiting_max, settings.timeouts.queue)
-                })
-                .map(|backend| Arc::clone(&backend.queue));
-            let keys = before
-                .filter(|backend| {
-                    backend.settings.keys == settings.keys && backend.settings.rest == settings.rest
-                })
-                .map(|backend| Arc::clone(&backend.keys));
-            let keys = match keys {
-                Some(keys) => keys,
-                None => Arc::new(Keys::new(&settings.keys, settings.rest.clone())?),
-            };
-            let queue = queue.unwrap_or_else(|| {
-                Arc::new(Queue::new(places, waiting_max, settings.timeouts.queue))
-            });
-            let (name, settings, dialect) =
-                (name.clone(), settings.clone(), dialect(settings.kind));
-            providers.push(Arc::new(Backend {
-                name,
-                slot,
-                settings,
-                dialect,
-                queue,
-                keys,
-            }));
-        }
-        Ok(Self {
-            providers,
-            catalogue: Catalogue::new(&config.providers),
-            budget: Arc::clone(&self.budget),
-            count: Arc::clone(&self.count),
-            tells_timing: config.server.server_timing,
-            slots,
-        })
-    }
-
-    /// Requests that wait for a provider, and places that are taken, over all providers.
-    #[must_use]
-    pub fn load(&self) -> (usize, usize) {
-        let queues = self.providers.iter().map(|backend| &backend.queue);
-        queues.fold((0, 0), |(waiting, taken), queue| {
-            (waiting + queue.waiting(), taken + queue.taken())
-        })
-    }
-
-    /// Providers and their keys, by configured name and in their places. One that is gone has no key any more.
-    #[must_use]
-    pub fn names(&self) -> Vec<(String, Vec<String>)> {
-        let keys = |slot: usize| {
-            let backend = self.providers.iter().find(|backend| backend.slot == slot);
-            backend
-                .map(|backend| backend.keys.names().map(str::to_owned).collect())
-                .unwrap_or_default()
-        };
-        self.slots
-            .iter()
-            .enumerate()
-            .map(|(slot, name)| (name.clone(), keys(slot)))
-            .collect()
-    }
-}
 
 impl Worker {
     /// Connections to the providers of `app`, for one runtime.
@@ -357,7 +223,7 @@ impl Worker {
             .filter(|target| catalogue.is_within(reach, target))
         {
             asking.watch.record.fallbacks = asking.watch.record.fallbacks.saturating_add(1);
-            (self.app.count)(Counter::Fallbacks);
+            self.app.count(Counter::Fallbacks);
             match self.ask_provider(target, &mut asking).await {
                 Err(Error::Deadline) => break,
                 Err(_) => {}
@@ -394,7 +260,7 @@ impl Worker {
                 (Err(none), None) => return Err(out_of_keys(&none, target)),
             };
             if attempt > 0 {
-                (self.app.count)(Counter::Retries);
+                self.app.count(Counter::Retries);
             }
             asking.watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
             asking.watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
@@ -591,21 +457,6 @@ impl Backend {
                 vec![]
             }
         }
-    }
-}
-
-impl App {
-    /// Counts what a failed attempt was.
-    fn tally(&self, error: &Error) {
-        let facts = error.facts();
-        let kind = match error {
-            Error::Answered(answered) if answered.status == StatusCode::TOO_MANY_REQUESTS => {
-                Counter::RateLimited
-            }
-            _ if facts.status.is_server_error() => Counter::ProviderErrors,
-            _ => return,
-        };
-        (self.count)(kind);
     }
 }
 

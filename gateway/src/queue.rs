@@ -72,6 +72,12 @@ impl Queue {
         (self.concurrency, self.waiting_max, self.patience) == (concurrency, waiting_max, patience)
     }
 
+    /// How many requests may be with the provider at once.
+    #[must_use]
+    pub const fn places(&self) -> usize {
+        self.concurrency
+    }
+
     /// Requests that wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {

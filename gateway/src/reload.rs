@@ -9,10 +9,12 @@ use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 
 use crate::access::Access;
+use crate::app::App;
 use crate::config::{self, Config, Problems, Sources};
-use crate::pipeline::{App, Worker};
+use crate::fit::fit_to_descriptors;
+use crate::pipeline::Worker;
 use crate::routes::Desk;
-use crate::server::{self, Certificates};
+use crate::server::Certificates;
 use crate::telemetry::Telemetry;
 use crate::upstream::Common;
 
@@ -62,7 +64,7 @@ impl Reload {
     ///
     /// If a thread panicked while it changed settings.
     pub fn apply(&self, mut config: Config) -> anyhow::Result<Vec<&'static str>> {
-        server::fit_to_descriptors(&mut config);
+        fit_to_descriptors(&mut config);
         let mut in_force = self
             .in_force
             .lock()

@@ -5,14 +5,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use bifrost_shared::layout::{Counter, Gauge, State};
+use bifrost_shared::layout::{Gauge, State};
+use bifrost_shared::slot::Standing;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -20,15 +21,16 @@ use tokio::task::JoinSet;
 
 use crate::access::Access;
 use crate::admin::Admin;
+use crate::app::{App, Count};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::machine::{self, Machine};
-use crate::pipeline::{App, Count, Worker};
+use crate::fit::{fit_to_descriptors, fit_to_memory};
+use crate::pipeline::Worker;
 use crate::reload::Reload;
 use crate::routes::{self, Desk};
 use crate::shutdown::{Drained, Shutdown};
 use crate::stopwatch::{Sink, Watches};
-use crate::telemetry::{Description, Exporter, Gauges, Telemetry};
+use crate::telemetry::{Description, Exporter, Observed, Telemetry};
 use crate::upstream::Common;
 
 mod certificates;
@@ -49,8 +51,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
 /// How often it is said that no more connections are taken.
 const SAY_EVERY: Duration = Duration::from_mins(1);
-/// Descriptors that are not for requests: the segment, listeners, logs, the runtimes' own.
-const DESCRIPTORS_APART: u64 = 256;
 
 /// A gateway that serves.
 pub struct Server {
@@ -110,14 +110,8 @@ impl Server {
         let clock = Clock::new();
         let common = Common::new()?;
         // The pipeline counts into the telemetry, whose gauges ask the pipeline: one of them is late.
-        let counted = Arc::new(std::sync::OnceLock::<Arc<Telemetry>>::new());
-        let counts = Arc::clone(&counted);
-        let count: Count = Arc::new(move |counter: Counter| {
-            if let Some(telemetry) = counts.get() {
-                telemetry.count(counter, 1);
-            }
-        });
-        let app = Arc::new(App::new(&config, count)?);
+        let counted = Arc::new(OnceLock::new());
+        let app = Arc::new(App::new(&config, counting(&counted))?);
         let current = Arc::new(ArcSwap::new(Arc::clone(&app)));
         let open: Vec<Arc<AtomicUsize>> = (0..config.server.workers.get())
             .map(|_| Arc::default())
@@ -132,7 +126,10 @@ impl Server {
             &config.telemetry,
             &description,
             &clock,
-            gauges(Arc::clone(&current), open.clone()),
+            Box::new(Present {
+                app: Arc::clone(&current),
+                open: open.clone(),
+            }),
         )
         .context("the exporter thread")?;
         let _ = counted.set(Arc::clone(&telemetry));
@@ -259,18 +256,36 @@ impl Server {
     }
 }
 
-fn gauges(current: Arc<ArcSwap<App>>, open: Vec<Arc<AtomicUsize>>) -> Gauges {
-    Box::new(move |gauges| {
-        let app = current.load();
+/// Counts into telemetry, once that is there.
+fn counting(telemetry: &Arc<OnceLock<Arc<Telemetry>>>) -> Count {
+    let telemetry = Arc::clone(telemetry);
+    Arc::new(move |counter| {
+        if let Some(telemetry) = telemetry.get() {
+            telemetry.count(counter, 1);
+        }
+    })
+}
+
+/// What there is at present: the pipeline of the settings in force, and the connections of each runtime.
+struct Present {
+    app: Arc<ArcSwap<App>>,
+    open: Vec<Arc<AtomicUsize>>,
+}
+
+impl Observed for Present {
+    fn gauges(&self, gauges: &mut [u64; Gauge::COUNT]) {
+        let app = self.app.load();
         let (waiting, taken) = app.load();
         gauges[Gauge::Waiting.index()] = waiting as u64;
         gauges[Gauge::Upstream.index()] = taken as u64;
         gauges[Gauge::HeldBytes.index()] = app.budget.held() as u64;
-        gauges[Gauge::Connections.index()] = open
-            .iter()
-            .map(|seat| seat.load(Ordering::Relaxed) as u64)
-            .sum();
-    })
+        let open = self.open.iter().map(|seat| seat.load(Ordering::Relaxed));
+        gauges[Gauge::Connections.index()] = open.map(|count| count as u64).sum();
+    }
+
+    fn standings(&self) -> Vec<Standing> {
+        self.app.load().standings()
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -284,49 +299,6 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
-}
-
-/// Each request in flight takes two descriptors. Where the system allows too few, fewer requests go upstream at once,
-/// and it is said; the soft limit is raised first. Half of what there is, is the clients'.
-pub(crate) fn fit_to_descriptors(config: &mut Config) {
-    // Where it can't be raised, what there is has to do.
-    let _ = machine::raise_descriptor_limit();
-    let Some(descriptors) = machine::descriptor_limit() else {
-        return;
-    };
-    let most = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_APART) / 2)
-        .unwrap_or(usize::MAX)
-        .max(1);
-    let connections = config.server.connections_max.get_or_insert(most);
-    if *connections > most {
-        tracing::warn!(
-            descriptors,
-            wanted = *connections,
-            connections_max = most,
-            "the descriptor limit allows fewer connections: raise it (LimitNOFILE, ulimit -n)"
-        );
-        *connections = most;
-    }
-    for (name, provider) in &mut config.providers {
-        if provider.concurrency > most {
-            tracing::warn!(
-                provider = name,
-                descriptors,
-                wanted = provider.concurrency,
-                concurrency = most,
-                "the descriptor limit allows fewer requests at once: raise it (LimitNOFILE, ulimit -n)"
-            );
-            provider.concurrency = most;
-        }
-    }
-}
-
-/// Bodies may take a quarter of the memory, unless the settings say how much.
-fn fit_to_memory(config: &mut Config) {
-    let limit = usize::try_from(Machine::new().memory().limit).unwrap_or(usize::MAX);
-    if limit > 0 {
-        config.server.body_budget_bytes.get_or_insert(limit / 4);
-    }
 }
 
 fn seat(

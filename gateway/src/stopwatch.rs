@@ -114,6 +114,7 @@ impl Stopwatch {
     /// The request ends with `error`.
     pub fn failed(&mut self, error: &Error) {
         self.record.outcome = error.outcome();
+        self.record.fault = error.fault();
         self.record.status = error.facts().status.as_u16();
         match error {
             Error::Draining => self.record.flags |= flags::DRAINED,
@@ -180,6 +181,8 @@ impl Sink for Kept {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bifrost_shared::record::Fault;
 
     use super::*;
 
@@ -275,9 +278,17 @@ mod tests {
             bench.watch().failed(&error);
             let record = bench.end();
             assert_eq!((record.outcome, record.status), (outcome, status));
+            record.fault
         };
-        check(Error::UnknownModel("m".to_owned()), Outcome::Rejected, 404);
-        check(Error::Draining, Outcome::Refused, 503);
-        check(Error::Broken(None), Outcome::Failed, 502);
+        let unknown = Error::UnknownModel("m".to_owned());
+        assert_eq!(check(unknown, Outcome::Rejected, 404), Fault::Request);
+        assert_eq!(
+            check(Error::Draining, Outcome::Refused, 503),
+            Fault::Draining
+        );
+        assert_eq!(
+            check(Error::Broken(None), Outcome::Failed, 502),
+            Fault::Broken
+        );
     }
 }

@@ -44,6 +44,29 @@ pub const fn bounds(bucket: usize) -> (u64, u64) {
     (within << shift, (within + 1) << shift)
 }
 
+/// Where in `counts` the value lies that a share of `quantile` (0 to 1) of all does not exceed. None when nothing was
+/// counted.
+pub(crate) fn place_of(counts: &[u64], quantile: f64) -> Option<usize> {
+    // A reader's counts come from a file, so any numbers may stand there.
+    let total = counts
+        .iter()
+        .fold(0_u64, |sum, count| sum.saturating_add(*count));
+    if total == 0 {
+        return None;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank within the count; counts stay far below 2^52"
+    )]
+    let rank = ((total as f64 * quantile.clamp(0.0, 1.0)).ceil() as u64).clamp(1, total);
+    let mut seen: u64 = 0;
+    counts.iter().position(|count| {
+        seen = seen.saturating_add(*count);
+        seen >= rank
+    })
+}
+
 /// Counts by bucket, with the exact number, sum and maximum beside them. All in nanoseconds.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
@@ -105,29 +128,8 @@ impl Histogram {
     /// above the maximum. None when nothing was counted.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
-        // A reader's buckets come from a file, so any numbers may stand there.
-        let total = self
-            .buckets
-            .iter()
-            .fold(0, |sum: u64, count| sum.saturating_add(*count));
-        if total == 0 {
-            return None;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rank within the count; counts stay far below 2^52"
-        )]
-        let rank = ((total as f64 * quantile.clamp(0.0, 1.0)).ceil() as u64).max(1);
-        let mut seen: u64 = 0;
-        for (bucket, count) in self.buckets.iter().enumerate() {
-            seen = seen.saturating_add(*count);
-            if seen >= rank {
-                let (low, high) = bounds(bucket);
-                return Some((low + (high - 1 - low) / 2).min(self.max));
-            }
-        }
-        Some(self.max)
+        let (low, high) = bounds(place_of(&self.buckets, quantile)?);
+        Some((low + (high - 1 - low) / 2).min(self.max))
     }
 
     /// What was counted after `earlier`, a snapshot of the same histogram. Counts that would be negative, as after a

@@ -2,15 +2,28 @@
 //! a name says bytes.
 
 use crate::histogram::BUCKETS;
-use crate::record::RECORD_WORDS;
+use crate::numbered::numbered;
+use crate::record::{Fault, RECORD_WORDS};
+use crate::slot;
 use crate::stage::Series;
 
 /// "BIFROST" and the layout's family number, as one little-endian word. Written last: who sees it sees a whole segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BIFROST\x01");
 /// Readers of another major version refuse.
-pub const VERSION_MAJOR: u32 = 1;
-/// Readers of a lower minor version go on with what they know.
+pub const VERSION_MAJOR: u32 = 2;
+/// Readers of another minor version go on with what both know.
 pub const VERSION_MINOR: u32 = 0;
+/// Room for counters, in the gauges section and in each row. Those that are not yet used are zero and have no name.
+pub const COUNTERS_ROOM: usize = 32;
+/// Room for gauges, likewise.
+pub const GAUGES_ROOM: usize = 32;
+/// Room for series, likewise.
+pub const SERIES_ROOM: usize = 24;
+/// Room for faults, in the gauges section.
+pub const FAULTS_ROOM: usize = 32;
+
+const _: () = assert!(Counter::COUNT <= COUNTERS_ROOM && Gauge::COUNT <= GAUGES_ROOM);
+const _: () = assert!(Series::COUNT <= SERIES_ROOM && Fault::COUNT <= FAULTS_ROOM);
 /// Sections begin on a page.
 pub const PAGE_BYTES: usize = 4_096;
 /// The header's length.
@@ -54,6 +67,8 @@ pub mod header {
     pub const MEMORY_TOTAL: usize = 56;
     /// The lower of that and the control group's limit, bytes.
     pub const MEMORY_LIMIT: usize = 57;
+    /// A [`super::CreditMode`].
+    pub const CREDIT_MODE: usize = 58;
     /// `client.buffer_size`.
     pub const BUFFER_SIZE: usize = 59;
     /// `client.initial_pool_size`.
@@ -84,6 +99,8 @@ pub enum Section {
     Seconds = 4,
     /// Raw records.
     Samples = 5,
+    /// Providers and keys.
+    Slots = 6,
 }
 
 /// What the gateway is doing.
@@ -135,13 +152,48 @@ pub enum ClockKind {
     Tsc = 1,
 }
 
+/// What happens when a burstable instance has spent its CPU credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u64)]
+pub enum CreditMode {
+    /// It is not known, or the instance has none.
+    #[default]
+    Unknown = 0,
+    /// It is held to its baseline.
+    Standard = 1,
+    /// It goes on, and the surplus is charged.
+    Unlimited = 2,
+}
+
+impl CreditMode {
+    /// The mode of that number; one that this version does not know is unknown.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        match number {
+            1 => Self::Standard,
+            2 => Self::Unlimited,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The name that people and programs read.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Standard => "standard",
+            Self::Unlimited => "unlimited",
+        }
+    }
+}
+
 /// Words of an entry of the names.
 pub mod name {
     /// A [`super::NameKind`].
     pub const KIND: usize = 0;
     /// Place within its kind; for a key, the provider's in the upper half.
     pub const INDEX: usize = 1;
-    /// Bit 0: a stage that counts in the overhead.
+    /// Bit 0: a stage that counts in the overhead. Bit 1: a stage.
     pub const FLAGS: usize = 2;
     /// The page's mean on a t3.medium, ns; zero for none.
     pub const REFERENCE_MEDIUM: usize = 3;
@@ -158,7 +210,7 @@ pub mod name {
     /// Words of an entry.
     pub const WORDS: usize = 16;
     /// Entries that there is room for.
-    pub const CAPACITY: usize = 192;
+    pub const CAPACITY: usize = 256;
 }
 
 /// What a name belongs to.
@@ -175,6 +227,8 @@ pub enum NameKind {
     Provider = 4,
     /// A provider's key, by its configured name.
     Key = 5,
+    /// A class of failures.
+    Fault = 6,
 }
 
 /// Words of the gauges section.
@@ -193,6 +247,10 @@ pub mod gauges {
     pub const GAUGES: usize = 192;
     /// Records lost by each runtime's lane.
     pub const LOST: usize = 256;
+    /// How long each runtime made a task wait in the last second, on average, ns.
+    pub const DELAYS: usize = 320;
+    /// Requests that ended with each [`super::Fault`].
+    pub const FAULTS: usize = 384;
     /// Words of the section.
     pub const WORDS: usize = 512;
 }
@@ -224,18 +282,18 @@ pub mod row {
     pub const FLAGS: usize = 2;
     /// Requests that waited longer than the limit, counted exactly.
     pub const OVER_QUEUE_LIMIT: usize = 3;
-    /// Requests that got a first byte: the count behind that series.
-    pub const FIRST_BYTES: usize = 4;
+    /// Requests whose overhead was above its limit, counted exactly.
+    pub const OVER_OVERHEAD_LIMIT: usize = 4;
     /// What each counter gained.
     pub const COUNTERS: usize = 7;
     /// Each gauge at the second's end.
-    pub const GAUGES: usize = COUNTERS + super::Counter::COUNT;
-    /// Sum, p50, p95, p99 and maximum of each series.
-    pub const SERIES: usize = GAUGES + super::Gauge::COUNT;
+    pub const GAUGES: usize = COUNTERS + super::COUNTERS_ROOM;
+    /// Count, sum, p50, p95, p99 and maximum of each series.
+    pub const SERIES: usize = GAUGES + super::GAUGES_ROOM;
     /// Words a series.
-    pub const SERIES_WORDS: usize = 5;
+    pub const SERIES_WORDS: usize = 6;
     /// Words of a row's payload.
-    pub const WORDS: usize = SERIES + SERIES_WORDS * super::Series::COUNT;
+    pub const WORDS: usize = SERIES + SERIES_WORDS * super::SERIES_ROOM;
 }
 
 /// Bits of [`row::FLAGS`].
@@ -252,33 +310,6 @@ pub mod row_flags {
 pub const SECONDS_CAPACITY: usize = 900;
 /// Records in the sample ring: 3.3 s at 5,000 requests a second.
 pub const SAMPLES_CAPACITY: usize = 16_384;
-
-macro_rules! numbered {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $key:literal, $label:literal;)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$doc])* $variant),* }
-
-        impl $name {
-            /// All of them, in the order of the segment.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// How many there are.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// Its place in the segment.
-            #[must_use]
-            pub const fn index(self) -> usize { self as usize }
-
-            /// The name that programs read.
-            #[must_use]
-            pub const fn key(self) -> &'static str { match self { $(Self::$variant => $key),* } }
-
-            /// The name that people read.
-            #[must_use]
-            pub const fn label(self) -> &'static str { match self { $(Self::$variant => $label),* } }
-        }
-    };
-}
 
 numbered! {
     /// What only grows. Exact: counted where it happens, never from records, of which some may be lost.
@@ -315,6 +346,14 @@ numbered! {
         Records = "records", "Records";
         /// Records that found their lane full.
         Lost = "lost", "Lost";
+        /// Tokens in, as providers counted them.
+        PromptTokens = "prompt_tokens", "Prompt tokens";
+        /// Tokens out, as providers counted them.
+        CompletionTokens = "completion_tokens", "Completion tokens";
+        /// Requests for a stream that ended, however they did.
+        Streams = "streams", "Streams";
+        /// Connections that were opened to providers for a request.
+        Dials = "dials", "Dials";
     }
 }
 
@@ -369,7 +408,7 @@ pub struct SectionPlace {
 
 /// The sections that this version writes, in order.
 #[must_use]
-pub fn sections() -> [SectionPlace; 5] {
+pub fn sections() -> [SectionPlace; 6] {
     let mut at = HEADER_BYTES;
     let mut place = |kind: Section, head_words: usize, entry_words: usize, count: usize| {
         let length = (head_words + entry_words * count) * 8;
@@ -386,7 +425,7 @@ pub fn sections() -> [SectionPlace; 5] {
     [
         place(Section::Names, 0, name::WORDS, name::CAPACITY),
         place(Section::Gauges, 0, gauges::WORDS, 1),
-        place(Section::Histograms, 0, histogram::WORDS, Series::COUNT),
+        place(Section::Histograms, 0, histogram::WORDS, SERIES_ROOM),
         place(
             Section::Seconds,
             RING_HEADER_WORDS,
@@ -399,13 +438,14 @@ pub fn sections() -> [SectionPlace; 5] {
             1 + RECORD_WORDS,
             SAMPLES_CAPACITY,
         ),
+        place(Section::Slots, 0, slot::WORDS, slot::CAPACITY),
     ]
 }
 
 /// Bytes of a segment of this version.
 #[must_use]
 pub fn segment_bytes() -> usize {
-    let last = sections()[4];
+    let last = sections()[5];
     usize::try_from(last.offset + last.length)
         .expect("a segment is some megabytes")
         .next_multiple_of(PAGE_BYTES)
@@ -451,14 +491,15 @@ mod tests {
             assert!(pair[0].offset + pair[0].length <= pair[1].offset);
             assert_eq!(pair[1].offset % 4_096, 0);
         }
-        assert!(segment_bytes() < 5 << 20, "{}", segment_bytes());
+        assert!(segment_bytes() < 6 << 20, "{}", segment_bytes());
     }
 
     #[test]
-    fn a_row_is_one_kibibyte_and_counters_fit_their_room() {
-        assert_eq!((row::WORDS + 1) * 8, 1_024);
-        const { assert!(Counter::COUNT <= gauges::GAUGES - gauges::COUNTERS) };
-        const { assert!(Gauge::COUNT <= gauges::LOST - gauges::GAUGES) };
+    fn a_row_is_whole_cache_lines_and_the_parts_of_the_gauges_keep_apart() {
+        assert_eq!((row::WORDS + 1) * 8 % 64, 0);
+        const { assert!(COUNTERS_ROOM <= gauges::GAUGES - gauges::COUNTERS) };
+        const { assert!(GAUGES_ROOM <= gauges::LOST - gauges::GAUGES) };
+        const { assert!(gauges::FAULTS + FAULTS_ROOM <= gauges::WORDS) };
     }
 
     #[test]

@@ -14,14 +14,17 @@
 //!          │ names    a label for each series, counter,   │  written once, before the magic
 //!          │          gauge, provider and key             │
 //!          ├──────────────────────────────────────────────┤
-//!          │ gauges   epoch │ heartbeats │ counters │     │  one epoch guards gauges and histograms
-//!          │          gauges                              │
+//!          │ gauges   epoch │ heartbeats │ counters │     │  one epoch guards gauges, histograms
+//!          │          gauges │ faults │ runtimes          │  and slots
 //!          ├──────────────────────────────────────────────┤
 //!          │ histograms   one per series, cumulative      │  windows are differences of two snapshots
 //!          ├──────────────────────────────────────────────┤
 //!          │ seconds  900 rows of one second              │  a sequence word a row
 //!          ├──────────────────────────────────────────────┤
 //!          │ samples  16,384 records, overwritten in turn │  a sequence word a slot
+//!          ├──────────────────────────────────────────────┤
+//!          │ slots    a provider or key each: state,      │  within the same epoch as the gauges
+//!          │          counts, latency                     │
 //!          └──────────────────────────────────────────────┘
 //! ```
 //!
@@ -29,8 +32,9 @@
 //! map: they can neither slow the gateway nor hurt it. **How a reader knows that it saw a whole entry:** the sequence
 //! words, by the pattern in [`ring`].
 //!
-//! A change that only adds a section, a name or a word that was reserved raises the minor version, and older readers
-//! go on. A change of meaning raises the major version, and a reader of another major version refuses, naming both.
+//! A change that only adds a section, a name or a word that was reserved raises the minor version. There is room for
+//! that everywhere: what a reader of a lower version does not know, it finds named, and a reader of a higher one finds
+//! no name for what is not there yet. A change of meaning raises the major version, and a reader of another major version refuses, naming both.
 //!
 //! # Invariants
 //!
@@ -42,9 +46,11 @@
 
 pub mod histogram;
 pub mod layout;
+mod numbered;
 pub mod record;
 pub mod ring;
 pub mod segment;
+pub mod slot;
 pub mod snapshot;
 pub mod stage;
 pub mod thresholds;

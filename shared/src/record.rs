@@ -1,5 +1,6 @@
 //! What one request leaves behind: where its time went, how it ended, what it moved. No prompt, no key.
 
+use crate::numbered::numbered;
 use crate::stage::{Series, Stage};
 
 /// How a request ended. It begins as [`Cancelled`](Self::Cancelled); only code that knows better changes it.
@@ -54,6 +55,55 @@ impl Outcome {
     }
 }
 
+numbered! {
+    /// Why a request did not get the answer it asked for, as a class that is small enough to be counted.
+    Fault {
+        /// It got it, or its client went away.
+        None = "none", "None";
+        /// The request can't be understood, is too large or too slow, or asks for what is not there.
+        Request = "request", "Bad request";
+        /// The client may not ask for it.
+        Access = "access", "No access";
+        /// As many requests as may wait were waiting.
+        QueueFull = "queue_full", "Queue full";
+        /// No place at the provider came free in time.
+        QueueTimeout = "queue_timeout", "Queue timeout";
+        /// The bodies that were held left no room for its own.
+        Memory = "memory", "Body memory";
+        /// The gateway was stopping.
+        Draining = "draining", "Draining";
+        /// Every key that might be used was rate-limited.
+        KeysResting = "keys_resting", "Keys resting";
+        /// Every key that might be used was refused by the provider.
+        Credentials = "credentials", "Keys refused";
+        /// The provider could not be reached.
+        Connect = "connect", "Connect";
+        /// The connection to the provider broke.
+        Broken = "broken", "Broken";
+        /// The provider was silent for too long.
+        Silent = "silent", "Silent";
+        /// The time that its client or the settings allow was over.
+        Deadline = "deadline", "Deadline";
+        /// The provider's answer was no proper one.
+        Answer = "answer", "Bad answer";
+        /// The provider answered that it is at its limit (429).
+        RateLimited = "rate_limited", "Rate limited";
+        /// The provider answered with another error.
+        Status = "status", "Error status";
+        /// A bug of ours.
+        Internal = "internal", "Internal";
+    }
+}
+
+impl Fault {
+    /// The fault of that number. A number from a later version reads as [`Internal`](Self::Internal).
+    #[must_use]
+    pub fn from_number(number: u8) -> Self {
+        let known = Self::ALL.get(usize::from(number)).copied();
+        known.unwrap_or(Self::Internal)
+    }
+}
+
 /// Bits of [`Record::flags`].
 pub mod flags {
     /// The client asked for a stream.
@@ -93,6 +143,9 @@ const PLACES: [Place; Stage::COUNT] = [
     Place::Word(7),
 ];
 
+/// Events that a record can tell of.
+const EVENTS_MAX: u32 = (1 << 24) - 1;
+
 /// Words of a record's payload: with the slot's sequence word, 192 bytes.
 pub const RECORD_WORDS: usize = 23;
 
@@ -129,6 +182,8 @@ pub struct Record {
     pub status: u16,
     /// How it ended.
     pub outcome: Outcome,
+    /// Why it did not get the answer it asked for.
+    pub fault: Fault,
     /// The stage it was in when it ended.
     pub ended_in: Stage,
     /// Index of the provider that was asked last, or [`NONE`].
@@ -143,7 +198,7 @@ pub struct Record {
     pub worker: u8,
     /// See [`flags`].
     pub flags: u8,
-    /// Events of a stream that were relayed.
+    /// Events of a stream that were relayed (saturating at 2^24 − 1).
     pub events: u32,
     /// How many requests were already waiting for the provider when it asked for a place.
     pub waiting: u32,
@@ -169,6 +224,7 @@ impl Default for Record {
             completion_tokens: 0,
             status: 0,
             outcome: Outcome::Cancelled,
+            fault: Fault::None,
             ended_in: Stage::RequestParsing,
             provider: NONE,
             key: NONE,
@@ -213,6 +269,17 @@ impl Record {
             .fold(self.total, |left, stage| left.saturating_sub(*stage))
     }
 
+    /// From the first token of a stream to its end, for each token after the first; none where it is not a whole stream
+    /// of which the provider told the tokens.
+    #[must_use]
+    pub fn time_per_token(&self) -> Option<u64> {
+        let is_whole = self.flags & flags::STREAM != 0 && self.outcome == Outcome::Completed;
+        let after_first = u64::from(self.completion_tokens).checked_sub(1)?;
+        let time = self.total.saturating_sub(self.first_byte);
+        time.checked_div(after_first)
+            .filter(|_| is_whole && self.first_byte > 0)
+    }
+
     /// What this record adds to `series`; none where it has no such value.
     #[must_use]
     pub fn value(&self, series: Series) -> Option<u64> {
@@ -223,6 +290,11 @@ impl Record {
             Series::Added => Some(self.added()),
             Series::Unattributed => Some(self.unattributed()),
             Series::FirstByte => (self.first_byte > 0).then_some(self.first_byte),
+            Series::FirstToken => {
+                let is_stream = self.flags & flags::STREAM != 0;
+                (is_stream && self.first_byte > 0).then_some(self.first_byte)
+            }
+            Series::TimePerToken => self.time_per_token(),
         }
     }
 
@@ -256,7 +328,8 @@ impl Record {
             | u64::from(self.fallbacks) << 8
             | u64::from(self.worker) << 16
             | u64::from(self.flags) << 24
-            | u64::from(self.events) << 32;
+            | u64::from(self.events.min(EVENTS_MAX)) << 32
+            | (self.fault as u64) << 56;
         words[22] = pair(self.waiting, self.in_flight);
         words
     }
@@ -271,7 +344,7 @@ impl Record {
             Place::High(word) => u64::from(high(words[word])),
         });
         let [status_low, status_high, outcome, ended_in, ..] = words[20].to_le_bytes();
-        let [attempts, fallbacks, worker, flags, ..] = words[21].to_le_bytes();
+        let [attempts, fallbacks, worker, flags, .., fault] = words[21].to_le_bytes();
         let chosen = high(words[20]).to_le_bytes();
         Self {
             ended_at: words[0],
@@ -289,6 +362,7 @@ impl Record {
             completion_tokens: high(words[19]),
             status: u16::from_le_bytes([status_low, status_high]),
             outcome: Outcome::from_number(outcome),
+            fault: Fault::from_number(fault),
             ended_in: Stage::from_index(usize::from(ended_in)).unwrap_or(Stage::ResponseWriting),
             provider: u16::from_le_bytes([chosen[0], chosen[1]]),
             key: u16::from_le_bytes([chosen[2], chosen[3]]),
@@ -296,7 +370,7 @@ impl Record {
             fallbacks,
             worker,
             flags,
-            events: high(words[21]),
+            events: high(words[21]) & EVENTS_MAX,
             waiting: low(words[22]),
             in_flight: high(words[22]),
         }
@@ -339,6 +413,7 @@ mod tests {
             prompt_tokens: 8,
             completion_tokens: 9,
             status: 529,
+            fault: Fault::Deadline,
             outcome: Outcome::Truncated,
             ended_in: Stage::ResponseWriting,
             provider: 11,

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::histogram::{BUCKETS, Histogram};
 use crate::layout::{
-    self, ClockKind, Counter, Gauge, NameKind, Section, SectionPlace, State, VERSION_MAJOR, gauges,
-    header, name, row,
+    self, COUNTERS_ROOM, ClockKind, Counter, CreditMode, FAULTS_ROOM, GAUGES_ROOM, Gauge, NameKind,
+    SERIES_ROOM, Section, SectionPlace, State, VERSION_MAJOR, gauges, header, name, row,
 };
-use crate::record::{RECORD_WORDS, Record};
+use crate::record::{Fault, RECORD_WORDS, Record};
 use crate::ring;
+use crate::slot::{self, Slot};
 use crate::stage::Series;
 use crate::thresholds::Thresholds;
 
@@ -67,6 +68,8 @@ pub struct Header {
     pub build: String,
     /// The instance type, or empty where it is not known.
     pub instance: String,
+    /// What happens when its CPU credits are spent.
+    pub credit_mode: CreditMode,
 }
 
 /// A label of the segment.
@@ -76,6 +79,8 @@ pub struct Name {
     pub kind: u64,
     /// Its place within the kind.
     pub index: u64,
+    /// Whether it is a stage.
+    pub is_stage: bool,
     /// Whether it is a stage that counts in the overhead.
     pub in_overhead: bool,
     /// The page's means, ns: t3.medium, t3.xlarge.
@@ -86,19 +91,130 @@ pub struct Name {
     pub label: String,
 }
 
-/// The figures of one moment.
+/// The figures of one moment. There is room in each part for what a later version adds: it has a name in the segment's
+/// list, and no enum here that knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figures {
     /// Counters, by [`Counter::index`].
-    pub counters: [u64; Counter::COUNT],
+    pub counters: [u64; COUNTERS_ROOM],
     /// Gauges, by [`Gauge::index`].
-    pub gauges: [u64; Gauge::COUNT],
-    /// Cumulative histograms, by [`Series::index`].
+    pub gauges: [u64; GAUGES_ROOM],
+    /// Requests that ended with each fault, by [`Fault::index`].
+    pub faults: [u64; FAULTS_ROOM],
+    /// Cumulative histograms, by [`Series::index`]; [`SERIES_ROOM`] of them.
     pub histograms: Vec<Histogram>,
+    /// The runtimes that serve requests.
+    pub runtimes: Vec<Runtime>,
+    /// Providers and keys.
+    pub slots: Vec<Slot>,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            counters: [0; COUNTERS_ROOM],
+            gauges: [0; GAUGES_ROOM],
+            faults: [0; FAULTS_ROOM],
+            histograms: vec![Histogram::default(); SERIES_ROOM],
+            runtimes: vec![],
+            slots: vec![],
+        }
+    }
+}
+
+impl Figures {
+    /// A counter's value.
+    #[must_use]
+    pub const fn counter(&self, counter: Counter) -> u64 {
+        self.counters[counter.index()]
+    }
+
+    /// A gauge's value.
+    #[must_use]
+    pub const fn gauge(&self, gauge: Gauge) -> u64 {
+        self.gauges[gauge.index()]
+    }
+
+    /// Requests that ended with `fault`.
+    #[must_use]
+    pub const fn faults(&self, fault: Fault) -> u64 {
+        self.faults[fault.index()]
+    }
+
+    /// The cumulative histogram of `series`.
+    #[must_use]
+    pub fn histogram(&self, series: Series) -> &Histogram {
+        &self.histograms[series.index()]
+    }
+}
+
+/// How one runtime is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Runtime {
+    /// When it last ran a task of ours, on the system's monotonic clock, ns.
+    pub ran_at: u64,
+    /// How long it made a task wait in the last second, on average, ns.
+    pub delay: u64,
+    /// Records that its lane had no room for.
+    pub lost: u64,
+}
+
+/// What one second's values of a series come to; times are ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// How many there were.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// The value that half of them do not exceed.
+    pub p50: u64,
+    /// The same for 95 of 100.
+    pub p95: u64,
+    /// The same for 99 of 100.
+    pub p99: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl Summary {
+    /// What `histogram` comes to.
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Self {
+        let quantile = |share| histogram.quantile(share).unwrap_or(0);
+        Self {
+            count: histogram.count,
+            sum: histogram.sum,
+            p50: quantile(0.5),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            max: histogram.max,
+        }
+    }
+
+    /// The mean; none without a value.
+    #[must_use]
+    pub const fn mean(&self) -> Option<u64> {
+        self.sum.checked_div(self.count)
+    }
+
+    const fn words(self) -> [u64; row::SERIES_WORDS] {
+        [self.count, self.sum, self.p50, self.p95, self.p99, self.max]
+    }
+
+    const fn from_words([count, sum, p50, p95, p99, max]: [u64; row::SERIES_WORDS]) -> Self {
+        Self {
+            count,
+            sum,
+            p50,
+            p95,
+            p99,
+            max,
+        }
+    }
 }
 
 /// One second, as the exporter closed it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row {
     /// When it ended, nanoseconds since the Unix epoch.
     pub ended_at: u64,
@@ -108,14 +224,14 @@ pub struct Row {
     pub flags: u64,
     /// Requests that waited longer than the limit.
     pub over_queue_limit: u64,
-    /// Requests that got a first byte.
-    pub first_bytes: u64,
+    /// Requests whose overhead was above its limit.
+    pub over_overhead_limit: u64,
     /// What each counter gained.
-    pub counters: [u64; Counter::COUNT],
+    pub counters: [u64; COUNTERS_ROOM],
     /// Each gauge at its end.
-    pub gauges: [u64; Gauge::COUNT],
-    /// Sum, p50, p95, p99 and maximum of each series, ns.
-    pub series: [[u64; row::SERIES_WORDS]; Series::COUNT],
+    pub gauges: [u64; GAUGES_ROOM],
+    /// What each series came to.
+    pub series: [Summary; SERIES_ROOM],
 }
 
 impl Row {
@@ -131,15 +247,16 @@ impl Row {
         self.gauges[gauge.index()]
     }
 
+    /// What `series` came to.
+    #[must_use]
+    pub const fn summary(&self, series: Series) -> &Summary {
+        &self.series[series.index()]
+    }
+
     /// The mean of `series`, ns. None in a second without any.
     #[must_use]
-    pub fn mean(&self, series: Series) -> Option<u64> {
-        let count = if series == Series::FirstByte {
-            self.first_bytes
-        } else {
-            self.counter(Counter::Records)
-        };
-        self.series[series.index()][0].checked_div(count)
+    pub const fn mean(&self, series: Series) -> Option<u64> {
+        self.summary(series).mean()
     }
 
     /// The row as the payload of a slot.
@@ -150,10 +267,10 @@ impl Row {
         words[row::DURATION] = self.duration;
         words[row::FLAGS] = self.flags;
         words[row::OVER_QUEUE_LIMIT] = self.over_queue_limit;
-        words[row::FIRST_BYTES] = self.first_bytes;
+        words[row::OVER_OVERHEAD_LIMIT] = self.over_overhead_limit;
         words[row::COUNTERS..row::GAUGES].copy_from_slice(&self.counters);
         words[row::GAUGES..row::SERIES].copy_from_slice(&self.gauges);
-        words[row::SERIES..].copy_from_slice(self.series.as_flattened());
+        words[row::SERIES..].copy_from_slice(self.series.map(Summary::words).as_flattened());
         words
     }
 
@@ -165,11 +282,12 @@ impl Row {
             duration: words[row::DURATION],
             flags: words[row::FLAGS],
             over_queue_limit: words[row::OVER_QUEUE_LIMIT],
-            first_bytes: words[row::FIRST_BYTES],
+            over_overhead_limit: words[row::OVER_OVERHEAD_LIMIT],
             counters: std::array::from_fn(|counter| words[row::COUNTERS + counter]),
             gauges: std::array::from_fn(|gauge| words[row::GAUGES + gauge]),
             series: std::array::from_fn(|series| {
-                std::array::from_fn(|word| words[row::SERIES + series * row::SERIES_WORDS + word])
+                let at = row::SERIES + series * row::SERIES_WORDS;
+                Summary::from_words(std::array::from_fn(|word| words[at + word]))
             }),
         }
     }
@@ -197,6 +315,7 @@ pub struct View {
     histograms: SectionPlace,
     seconds: SectionPlace,
     samples: SectionPlace,
+    slots: SectionPlace,
 }
 
 impl View {
@@ -214,11 +333,13 @@ impl View {
             histograms: place(Section::Histograms, "histograms section")?,
             seconds: place(Section::Seconds, "seconds section")?,
             samples: place(Section::Samples, "samples section")?,
+            slots: place(Section::Slots, "slots section")?,
             header,
         };
         let long_enough = view.gauges.length >= gauges::WORDS as u64 * 8
             && view.histograms.entry >= layout::histogram::WORDS as u64 * 8
-            && view.histograms.count >= Series::COUNT as u64
+            && view.histograms.count >= SERIES_ROOM as u64
+            && view.slots.entry >= slot::WORDS as u64 * 8
             && view.histograms.entry.saturating_mul(view.histograms.count)
                 <= view.histograms.length;
         if !long_enough {
@@ -240,19 +361,24 @@ impl View {
     #[must_use]
     pub fn freshness(&self, words: &[AtomicU64]) -> Freshness {
         let section = section(words, self.gauges);
-        let runtimes = usize::try_from(self.header.workers)
-            .unwrap_or(0)
-            .min(gauges::RUNTIMES_MAX);
-        let beats = &section[gauges::RUNTIME_HEARTBEATS..gauges::RUNTIME_HEARTBEATS + runtimes];
+        let beats = self.runtimes(section).into_iter();
         Freshness {
             state: State::from_number(words[header::STATE].load(Ordering::Acquire)),
             exporter_at: section[gauges::HEARTBEAT].load(Ordering::Acquire),
-            slowest_runtime_at: beats
-                .iter()
-                .map(|beat| beat.load(Ordering::Relaxed))
-                .min()
-                .unwrap_or(0),
+            slowest_runtime_at: beats.map(|runtime| runtime.ran_at).min().unwrap_or(0),
         }
+    }
+
+    fn runtimes(&self, gauges_at: &[AtomicU64]) -> Vec<Runtime> {
+        let count = usize::try_from(self.header.workers).unwrap_or(0);
+        let word = |at: usize| gauges_at[at].load(Ordering::Relaxed);
+        (0..count.min(gauges::RUNTIMES_MAX))
+            .map(|at| Runtime {
+                ran_at: word(gauges::RUNTIME_HEARTBEATS + at),
+                delay: word(gauges::DELAYS + at),
+                lost: word(gauges::LOST + at),
+            })
+            .collect()
     }
 
     /// The figures of this moment; none if the writer died while it was changing them.
@@ -261,15 +387,22 @@ impl View {
         let gauges_at = section(words, self.gauges);
         let histograms_at = section(words, self.histograms);
         let entry = usize::try_from(self.histograms.entry / 8).ok()?;
+        let slots_at = section(words, self.slots);
+        let slot_entry = usize::try_from(self.slots.entry / 8).ok()?;
+        let slot_count = usize::try_from(self.slots.count).ok()?;
         ring::consistently(&gauges_at[gauges::EPOCH], || {
             let mut figures = Figures {
-                counters: [0; Counter::COUNT],
-                gauges: [0; Gauge::COUNT],
-                histograms: Vec::with_capacity(Series::COUNT),
+                counters: [0; COUNTERS_ROOM],
+                gauges: [0; GAUGES_ROOM],
+                faults: [0; FAULTS_ROOM],
+                histograms: Vec::with_capacity(SERIES_ROOM),
+                runtimes: self.runtimes(gauges_at),
+                slots: slot::read(slots_at, slot_entry, slot_count),
             };
+            ring::copy(&gauges_at[gauges::FAULTS..], &mut figures.faults);
             ring::copy(&gauges_at[gauges::COUNTERS..], &mut figures.counters);
             ring::copy(&gauges_at[gauges::GAUGES..], &mut figures.gauges);
-            for series in 0..Series::COUNT {
+            for series in 0..SERIES_ROOM {
                 let words =
                     &histograms_at[series * entry..series * entry + layout::histogram::WORDS];
                 let mut histogram = Histogram {
@@ -441,6 +574,7 @@ fn read_header(words: &[AtomicU64]) -> Result<Header, Unreadable> {
         },
         build: text(header::BUILD),
         instance: text(header::INSTANCE),
+        credit_mode: CreditMode::from_number(word(header::CREDIT_MODE)),
     })
 }
 
@@ -508,6 +642,7 @@ fn read_names(words: &[AtomicU64], place: SectionPlace) -> Vec<Name> {
             Name {
                 kind: copy[name::KIND],
                 index: copy[name::INDEX],
+                is_stage: copy[name::FLAGS] & 2 == 2,
                 in_overhead: copy[name::FLAGS] & 1 == 1,
                 reference_ns: (
                     some(copy[name::REFERENCE_MEDIUM]),

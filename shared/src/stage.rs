@@ -124,7 +124,7 @@ impl Stage {
     }
 }
 
-/// A distribution that the segment keeps: one for each stage, and five that are made of several.
+/// A distribution that the segment keeps: one for each stage, and seven that are made of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Series {
     /// One stage's time.
@@ -139,11 +139,15 @@ pub enum Series {
     Unattributed,
     /// From the request's head to the first byte of the answer's body; only requests that got one.
     FirstByte,
+    /// Time to first token: from the request's head to the first event of a stream that the client waits for.
+    FirstToken,
+    /// Time per output token: from the first token of a stream to its end, for each token after the first.
+    TimePerToken,
 }
 
 impl Series {
     /// How many series there are.
-    pub const COUNT: usize = Stage::COUNT + 5;
+    pub const COUNT: usize = Stage::COUNT + 7;
 
     /// Every series, in the order of the segment.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -153,6 +157,8 @@ impl Series {
             Self::Added,
             Self::Unattributed,
             Self::FirstByte,
+            Self::FirstToken,
+            Self::TimePerToken,
         ])
     }
 
@@ -166,6 +172,8 @@ impl Series {
             Self::Added => Stage::COUNT + 2,
             Self::Unattributed => Stage::COUNT + 3,
             Self::FirstByte => Stage::COUNT + 4,
+            Self::FirstToken => Stage::COUNT + 5,
+            Self::TimePerToken => Stage::COUNT + 6,
         }
     }
 
@@ -179,6 +187,8 @@ impl Series {
             Self::Added => "Added in process",
             Self::Unattributed => "Unattributed",
             Self::FirstByte => "First byte",
+            Self::FirstToken => "Time to first token",
+            Self::TimePerToken => "Time per token",
         }
     }
 
@@ -192,6 +202,8 @@ impl Series {
             Self::Added => "added",
             Self::Unattributed => "unattributed",
             Self::FirstByte => "first_byte",
+            Self::FirstToken => "first_token",
+            Self::TimePerToken => "time_per_token",
         }
     }
 
@@ -216,7 +228,9 @@ impl Series {
             Self::Unattributed => (Some(549_000_000), None),
             Self::Stage(Stage::RequestParsing | Stage::BackOff | Stage::ResponseWriting)
             | Self::Added
-            | Self::FirstByte => (None, None),
+            | Self::FirstByte
+            | Self::FirstToken
+            | Self::TimePerToken => (None, None),
         }
     }
 }

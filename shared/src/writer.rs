@@ -1,16 +1,18 @@
 //! The writing half of a segment. One thread owns it; what it does per record is a dozen additions and one copy.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::histogram::{Histogram, bucket_of};
 use crate::layout::{
-    self, Counter, Gauge, NameKind, Section, State, VERSION_MAJOR, VERSION_MINOR, gauges, header,
-    histogram, name, row_flags,
+    self, COUNTERS_ROOM, Counter, GAUGES_ROOM, Gauge, NameKind, SERIES_ROOM, Section, State,
+    VERSION_MAJOR, VERSION_MINOR, gauges, header, histogram, name, row_flags,
 };
-use crate::record::{RECORD_WORDS, Record};
+use crate::record::{Fault, Outcome, RECORD_WORDS, Record};
 use crate::ring;
 use crate::segment::{Segment, monotonic_ns};
-use crate::snapshot::{Header, Name, Row};
+use crate::slot::{self, Standing};
+use crate::snapshot::{Header, Name, Row, Runtime, Summary};
 use crate::stage::{Series, Stage};
 
 /// Steal above this many thousandths flags a row as throttled.
@@ -19,12 +21,27 @@ const THROTTLED_PERMILLE: u64 = 100;
 /// A segment and the sums that its next row needs.
 #[derive(Debug)]
 pub struct Writer {
-    segment: Segment,
+    segment: Arc<Segment>,
     epoch: u64,
     seconds: ring::Writer,
     samples: ring::Writer,
+    slots: slot::Writer,
     queue_limit: u64,
+    overhead_limit: u64,
     second: Second,
+}
+
+/// Counters and gauges of a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Now<'a> {
+    /// By [`Counter`].
+    pub counters: &'a [u64; Counter::COUNT],
+    /// By [`Gauge`].
+    pub gauges: &'a [u64; Gauge::COUNT],
+    /// By [`Fault`].
+    pub faults: &'a [u64; Fault::COUNT],
+    /// Each runtime; those beyond [`gauges::RUNTIMES_MAX`] are left out.
+    pub runtimes: &'a [Runtime],
 }
 
 /// What this second has seen so far.
@@ -32,6 +49,7 @@ pub struct Writer {
 struct Second {
     series: Vec<Histogram>,
     over_queue_limit: u64,
+    over_overhead_limit: u64,
     /// The counters at its beginning.
     counters: [u64; Counter::COUNT],
 }
@@ -55,13 +73,16 @@ impl Writer {
             epoch: 0,
             seconds: ring::Writer::new(section(words, Section::Seconds), layout::row::WORDS),
             samples: ring::Writer::new(section(words, Section::Samples), RECORD_WORDS),
+            slots: slot::Writer::default(),
             queue_limit: head.thresholds.queue_wait_ns,
+            overhead_limit: head.thresholds.overhead_ns,
             second: Second {
                 series: vec![Histogram::default(); Series::COUNT],
                 over_queue_limit: 0,
+                over_overhead_limit: 0,
                 counters: [0; Counter::COUNT],
             },
-            segment,
+            segment: Arc::new(segment),
         }
     }
 
@@ -74,9 +95,9 @@ impl Writer {
         self.segment.publish()
     }
 
-    /// The segment itself.
+    /// The segment itself, which its own process may read, too.
     #[must_use]
-    pub const fn segment(&self) -> &Segment {
+    pub const fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
 
@@ -94,6 +115,7 @@ impl Writer {
         let epoch = &section(words, Section::Gauges)[gauges::EPOCH];
         let histograms = section(words, Section::Histograms);
         let samples = section(words, Section::Samples);
+        let slots = section(words, Section::Slots);
         ring::begin(epoch, self.epoch);
         for record in records {
             for series in Series::all() {
@@ -105,6 +127,14 @@ impl Writer {
             }
             self.second.over_queue_limit +=
                 u64::from(record.stage(Stage::QueueWait) > self.queue_limit);
+            self.second.over_overhead_limit += u64::from(record.overhead() > self.overhead_limit);
+            let is_whole = record.outcome == Outcome::Completed;
+            self.slots.add(
+                slots,
+                (record.provider, record.key),
+                (record.prompt_tokens.into(), record.completion_tokens.into()),
+                is_whole.then_some(record.stage(Stage::HttpRequest)),
+            );
         }
         ring::end(epoch, self.epoch);
         self.epoch += 1;
@@ -113,33 +143,31 @@ impl Writer {
         }
     }
 
-    /// Shows counters and gauges as they are now, and that the exporter lives.
-    pub fn show(
-        &mut self,
-        counters: &[u64; Counter::COUNT],
-        values: &[u64; Gauge::COUNT],
-        lost: &[u64],
-    ) {
+    /// Shows how things are now, and that the exporter lives.
+    pub fn show(&mut self, now: Now<'_>) {
         let words = section(self.segment.words(), Section::Gauges);
         ring::begin(&words[gauges::EPOCH], self.epoch);
-        store(&words[gauges::COUNTERS..], counters);
-        store(&words[gauges::GAUGES..], values);
-        store(
-            &words[gauges::LOST..gauges::LOST + gauges::RUNTIMES_MAX],
-            lost,
-        );
+        store(&words[gauges::COUNTERS..], now.counters);
+        store(&words[gauges::GAUGES..], now.gauges);
+        store(&words[gauges::FAULTS..], now.faults);
+        for (at, runtime) in now.runtimes.iter().take(gauges::RUNTIMES_MAX).enumerate() {
+            words[gauges::RUNTIME_HEARTBEATS + at].store(runtime.ran_at, Ordering::Relaxed);
+            words[gauges::LOST + at].store(runtime.lost, Ordering::Relaxed);
+            words[gauges::DELAYS + at].store(runtime.delay, Ordering::Relaxed);
+        }
         ring::end(&words[gauges::EPOCH], self.epoch);
         self.epoch += 1;
         words[gauges::HEARTBEAT].store(monotonic_ns(), Ordering::Release);
     }
 
-    /// Shows when each runtime last ran a task of ours, on the system's monotonic clock.
-    pub fn beat(&self, runtimes: impl Iterator<Item = u64>) {
-        let words = section(self.segment.words(), Section::Gauges);
-        let places = &words[gauges::RUNTIME_HEARTBEATS..][..gauges::RUNTIMES_MAX];
-        for (place, at) in places.iter().zip(runtimes) {
-            place.store(at, Ordering::Relaxed);
-        }
+    /// Shows how providers and keys stand; as many as there is room for.
+    pub fn stand(&mut self, standings: &[Standing]) {
+        let words = self.segment.words();
+        let epoch = &section(words, Section::Gauges)[gauges::EPOCH];
+        ring::begin(epoch, self.epoch);
+        self.slots.stand(section(words, Section::Slots), standings);
+        ring::end(epoch, self.epoch);
+        self.epoch += 1;
     }
 
     /// Closes the current second as a row and begins the next.
@@ -168,31 +196,30 @@ impl Writer {
             duration,
             flags,
             over_queue_limit: self.second.over_queue_limit,
-            first_bytes: self.second.series[Series::FirstByte.index()].count,
-            counters: gained,
-            gauges: *values,
-            series: std::array::from_fn(|at| summary(&self.second.series[at])),
+            over_overhead_limit: self.second.over_overhead_limit,
+            counters: widened::<COUNTERS_ROOM>(&gained),
+            gauges: widened::<GAUGES_ROOM>(values),
+            series: std::array::from_fn(|at| {
+                let series = self.second.series.get(at);
+                series.map_or_else(Summary::default, Summary::of)
+            }),
         };
+        const { assert!(Series::COUNT <= SERIES_ROOM) };
         self.seconds.push(
             section(self.segment.words(), Section::Seconds),
             &row.to_words(),
         );
         self.second.series.iter_mut().for_each(Histogram::clear);
         self.second.over_queue_limit = 0;
+        self.second.over_overhead_limit = 0;
         self.second.counters = *counters;
         row
     }
 }
 
-fn summary(histogram: &Histogram) -> [u64; layout::row::SERIES_WORDS] {
-    let quantile = |share| histogram.quantile(share).unwrap_or(0);
-    [
-        histogram.sum,
-        quantile(0.5),
-        quantile(0.95),
-        quantile(0.99),
-        histogram.max,
-    ]
+/// The values, and zeroes for the room behind them.
+fn widened<const ROOM: usize>(values: &[u64]) -> [u64; ROOM] {
+    std::array::from_fn(|at| values.get(at).copied().unwrap_or(0))
 }
 
 /// The words of a section of this version.
@@ -255,6 +282,7 @@ fn describe(words: &[AtomicU64], head: &Header, names: &[Name]) {
     put(header::VCPUS, head.vcpus);
     put(header::MEMORY_TOTAL, head.memory_total);
     put(header::MEMORY_LIMIT, head.memory_limit);
+    put(header::CREDIT_MODE, head.credit_mode as u64);
     put(header::BUFFER_SIZE, head.buffer_size);
     put(header::POOL_SIZE, head.pool_size);
     put(header::WORKERS, head.workers);
@@ -292,7 +320,7 @@ fn name_words(name: &Name) -> [u64; name::WORDS] {
     let mut words = [0; name::WORDS];
     words[name::KIND] = name.kind;
     words[name::INDEX] = name.index;
-    words[name::FLAGS] = u64::from(name.in_overhead);
+    words[name::FLAGS] = u64::from(name.in_overhead) | u64::from(name.is_stage) << 1;
     words[name::REFERENCE_MEDIUM] = name.reference_ns.0.unwrap_or(0);
     words[name::REFERENCE_XLARGE] = name.reference_ns.1.unwrap_or(0);
     words[name::KEY..][..name::KEY_WORDS]
@@ -307,12 +335,14 @@ fn own_names() -> Vec<Name> {
     let plain = |kind: NameKind, index: usize, key: &str, label: &str| Name {
         kind: kind as u64,
         index: index as u64,
+        is_stage: false,
         in_overhead: false,
         reference_ns: (None, None),
         key: key.to_owned(),
         label: label.to_owned(),
     };
     let series = Series::all().map(|series| Name {
+        is_stage: matches!(series, Series::Stage(_)),
         in_overhead: matches!(series, Series::Stage(stage) if stage.in_overhead()),
         reference_ns: series.reference_ns(),
         ..plain(
@@ -328,7 +358,10 @@ fn own_names() -> Vec<Name> {
     let gauges = Gauge::ALL
         .iter()
         .map(|it| plain(NameKind::Gauge, it.index(), it.key(), it.label()));
-    series.chain(counters).chain(gauges).collect()
+    let faults = Fault::ALL
+        .iter()
+        .map(|it| plain(NameKind::Fault, it.index(), it.key(), it.label()));
+    series.chain(counters).chain(gauges).chain(faults).collect()
 }
 
 #[cfg(test)]
@@ -356,6 +389,7 @@ mod tests {
             thresholds: Thresholds::default(),
             build: "0.1.0".into(),
             instance: "t3.medium".into(),
+            credit_mode: layout::CreditMode::Unlimited,
         }
     }
 
@@ -374,6 +408,7 @@ mod tests {
         let key = Name {
             kind: NameKind::Key as u64,
             index: 1,
+            is_stage: false,
             in_overhead: false,
             reference_ns: (None, None),
             key: "main".into(),
@@ -407,7 +442,18 @@ mod tests {
         let mut counters = [0; Counter::COUNT];
         counters[Counter::Records.index()] = 3;
         let gauges = [7; Gauge::COUNT];
-        writer.show(&counters, &gauges, &[]);
+        let faults = std::array::from_fn(|fault| fault as u64);
+        let runtimes = [(1, 2, 3), (4, 5, 6)].map(|(ran_at, delay, lost)| Runtime {
+            ran_at,
+            delay,
+            lost,
+        });
+        writer.show(Now {
+            counters: &counters,
+            gauges: &gauges,
+            faults: &faults,
+            runtimes: &runtimes,
+        });
         let closed = writer.close_second(1_000, 1_000_000_000, true, &counters, &gauges);
 
         let words = writer.segment().words();
@@ -415,7 +461,10 @@ mod tests {
         let queue = &figures.histograms[Stage::QueueWait.index()];
         assert_eq!((queue.count, queue.sum, queue.max), (3, 150_101, 75_001));
         assert_eq!(figures.histograms[Series::Unattributed.index()].sum, 1_500);
-        assert_eq!(figures.gauges, gauges);
+        assert_eq!(figures.gauges[..Gauge::COUNT], gauges);
+        assert_eq!(figures.faults(Fault::Internal), Fault::Internal as u64);
+        assert_eq!(figures.runtimes, runtimes);
+        assert_eq!(view.freshness(words).slowest_runtime_at, 1);
 
         let mut rows = view.rows_from_oldest(words).unwrap();
         let row = rows.next(words).unwrap();
@@ -425,6 +474,10 @@ mod tests {
             row.over_queue_limit, 1,
             "exactly at the limit is not over it"
         );
+        assert_eq!(row.over_overhead_limit, 0);
+        let first = row.summary(Series::FirstByte);
+        assert_eq!((first.count, first.sum), (3, 15));
+        assert_eq!(row.summary(Series::FirstToken).count, 0, "none streamed");
         assert_eq!(row.mean(Series::Stage(Stage::QueueWait)), Some(50_033));
         assert_eq!(row.flags, row_flags::LATE);
 
@@ -441,7 +494,83 @@ mod tests {
         writer.close_second(1, 1, false, &counters, &gauges);
         let second = writer.close_second(2, 1, false, &[12; Counter::COUNT], &gauges);
         assert_eq!(second.counter(Counter::Started), 2);
-        assert_eq!(second.series[Stage::QueueWait.index()], [0; 5]);
+        assert_eq!(
+            second.summary(Series::Stage(Stage::QueueWait)),
+            &Summary::default()
+        );
+        assert_eq!(
+            (second.over_queue_limit, second.over_overhead_limit),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn what_a_later_minor_version_adds_is_named_and_read() {
+        let writer = Writer::new(Segment::on_heap(layout::segment_bytes()), &head(), &[]);
+        let words = writer.segment().words();
+        let later = Name {
+            kind: NameKind::Series as u64,
+            index: SERIES_ROOM as u64 - 1,
+            is_stage: true,
+            in_overhead: true,
+            reference_ns: (None, None),
+            key: "moderation".into(),
+            label: "Moderation".into(),
+        };
+        writer.rename(std::slice::from_ref(&later));
+        let histogram = (SERIES_ROOM - 1) * histogram::WORDS;
+        add(
+            &section(words, Section::Histograms)[histogram..histogram + histogram::WORDS],
+            77,
+        );
+        let view = View::of(words).unwrap();
+        assert_eq!(view.names_of(NameKind::Series).last(), Some(&later));
+        assert_eq!(
+            view.figures(words).unwrap().histograms[SERIES_ROOM - 1].sum,
+            77
+        );
+    }
+
+    #[test]
+    fn a_key_that_answers_is_told_of_in_its_slot() {
+        let mut writer = Writer::new(Segment::on_heap(layout::segment_bytes()), &head(), &[]);
+        let standing = Standing {
+            provider: 2,
+            key: 1,
+            incarnation: 1,
+            state: slot::SlotState::Resting,
+            until: 9,
+            weight_millionths: 300_000,
+            places: 0,
+            taken: 0,
+            waiting: 0,
+            counts: [4, 3, 1, 0, 0],
+        };
+        writer.stand(std::slice::from_ref(&standing));
+        let mut whole = Record {
+            outcome: Outcome::Completed,
+            provider: 2,
+            key: 1,
+            ..record(1)
+        };
+        whole.stages[Stage::HttpRequest.index()] = 1_500_000_000;
+        let broken = Record {
+            outcome: Outcome::Truncated,
+            ..whole
+        };
+        writer.absorb(&[whole, broken]);
+        let words = writer.segment().words();
+        let slots = View::of(words).unwrap().figures(words).unwrap().slots;
+        assert_eq!(slots.len(), 1);
+        assert_eq!(
+            (slots[0].state, slots[0].until),
+            (slot::SlotState::Resting, 9)
+        );
+        assert_eq!(slots[0].counts[..6], [4, 3, 1, 0, 0, 2]);
+        assert_eq!(
+            (slots[0].latency.count, slots[0].latency.sum),
+            (1, 1_500_000_000)
+        );
     }
 
     #[test]

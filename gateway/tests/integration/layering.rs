@@ -75,8 +75,15 @@ fn modules_import_only_what_lies_below_them() {
     );
     check("telemetry", &["clock", "config", "machine", "stopwatch"]);
     check(
+        "app",
+        &[
+            "budget", "clock", "config", "error", "keys", "provider", "queue", "upstream",
+        ],
+    );
+    check(
         "pipeline",
         &[
+            "app",
             "budget",
             "call",
             "config",

@@ -3,14 +3,15 @@
 use std::rc::Rc;
 
 use bifrost_shared::layout::{
-    self, ClockKind, Counter, Gauge, State, VERSION_MAJOR, VERSION_MINOR,
+    self, COUNTERS_ROOM, ClockKind, Counter, CreditMode, GAUGES_ROOM, Gauge, SERIES_ROOM, State,
+    VERSION_MAJOR, VERSION_MINOR,
 };
-use bifrost_shared::record::Record;
+use bifrost_shared::record::{Fault, Record};
 use bifrost_shared::segment::Segment;
-use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, View};
+use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, Summary, View};
 use bifrost_shared::stage::{Series, Stage};
 use bifrost_shared::thresholds::Thresholds;
-use bifrost_shared::writer::Writer;
+use bifrost_shared::writer::{Now, Writer};
 
 use super::Model;
 use super::observation::{Observation, Reading, Sight, Trouble};
@@ -40,39 +41,34 @@ pub(crate) fn header() -> Header {
         thresholds: Thresholds::default(),
         build: "0.1.0".into(),
         instance: "t3.medium".into(),
+        credit_mode: CreditMode::Unlimited,
     }
 }
 
 /// Figures of a gateway that has counted nothing.
 pub(crate) fn figures() -> Figures {
-    Figures {
-        counters: [0; Counter::COUNT],
-        gauges: [0; Gauge::COUNT],
-        histograms: vec![bifrost_shared::histogram::Histogram::default(); Series::COUNT],
-    }
+    Figures::default()
 }
 
 /// A second of so many requests, each of which waited so long, on the page's memory.
 pub(crate) fn row(requests: u64, queue_wait: u64) -> Row {
     let mut row = Row {
-        ended_at: 0,
         duration: SECOND,
-        flags: 0,
-        over_queue_limit: 0,
-        first_bytes: 0,
-        counters: [0; Counter::COUNT],
-        gauges: [0; Gauge::COUNT],
-        series: [[0; layout::row::SERIES_WORDS]; Series::COUNT],
+        ..Row::default()
     };
     row.counters[Counter::Completed.index()] = requests;
     row.counters[Counter::Records.index()] = requests;
-    row.series[Stage::QueueWait.index()] = [
-        requests * queue_wait,
-        queue_wait,
-        queue_wait * 2,
-        queue_wait * 3,
-        queue_wait * 10,
-    ];
+    for series in &mut row.series[..Series::FirstByte.index()] {
+        series.count = requests;
+    }
+    row.series[Stage::QueueWait.index()] = Summary {
+        count: requests,
+        sum: requests * queue_wait,
+        p50: queue_wait,
+        p95: queue_wait * 2,
+        p99: queue_wait * 3,
+        max: queue_wait * 10,
+    };
     row
 }
 
@@ -138,7 +134,12 @@ pub(crate) fn page(load: u64, queue_wait: u64) -> Reading {
             &counters,
             &gauges(load * swing / 100),
         );
-        writer.show(&counters, &gauges(load * swing / 100), &[]);
+        writer.show(Now {
+            counters: &counters,
+            gauges: &gauges(load * swing / 100),
+            faults: &[0; Fault::COUNT],
+            runtimes: &[],
+        });
     }
     let words = writer.segment().words();
     let mut rows = view.rows_from_oldest(words).unwrap();
@@ -193,6 +194,16 @@ pub(crate) fn absent() -> Model {
     model
 }
 
+/// A series of which nothing can be larger.
+pub(crate) const LARGEST: Summary = Summary {
+    count: u64::MAX,
+    sum: u64::MAX,
+    p50: u64::MAX,
+    p95: u64::MAX,
+    p99: u64::MAX,
+    max: u64::MAX,
+};
+
 /// Data as no gateway should write it: nothing, zeroes, the largest numbers, wide characters.
 pub(crate) fn odd() -> Vec<Model> {
     let wide = Header {
@@ -218,10 +229,10 @@ pub(crate) fn odd() -> Vec<Model> {
         duration: u64::MAX,
         flags: u64::MAX,
         over_queue_limit: u64::MAX,
-        first_bytes: u64::MAX,
-        counters: [u64::MAX; Counter::COUNT],
-        gauges: [u64::MAX; Gauge::COUNT],
-        series: [[u64::MAX; 5]; Series::COUNT],
+        over_overhead_limit: u64::MAX,
+        counters: [u64::MAX; COUNTERS_ROOM],
+        gauges: [u64::MAX; GAUGES_ROOM],
+        series: [LARGEST; SERIES_ROOM],
     };
     let mut flooded = reading_of(&wide, &vec![largest; 1_000]);
     let figures = flooded.figures.as_mut().unwrap();

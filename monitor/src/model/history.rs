@@ -8,8 +8,7 @@
 use std::collections::VecDeque;
 
 use bifrost_shared::histogram::{Histogram, bucket_of};
-use bifrost_shared::layout::Counter;
-use bifrost_shared::snapshot::{Figures, Row};
+use bifrost_shared::snapshot::{Figures, Row, Summary};
 use bifrost_shared::stage::Series;
 
 use crate::format::SECOND;
@@ -163,16 +162,18 @@ fn add_rows(whole: &mut Histogram, series: Series, window: u64, rows: &[&Row]) {
 }
 
 fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
-    let count = match series {
-        Series::FirstByte => row.first_bytes,
-        _ => row.counter(Counter::Records),
-    };
-    let [sum, quantiles @ ..] = row.series[series.index()];
-    let [p50, p95, ..] = quantiles;
+    let &Summary {
+        count,
+        sum,
+        p50,
+        p95,
+        p99,
+        max,
+    } = row.summary(series);
     // How low the lower half goes is not told. As far as p95 is above the middle is a fair guess.
     let mut low = p50.saturating_sub(p95.saturating_sub(p50));
     let mut below = 0;
-    for (high, share) in quantiles.into_iter().zip(SHARES) {
+    for (high, share) in [p50, p95, p99, max].into_iter().zip(SHARES) {
         // The same rank that a histogram reads this quantile at.
         let rank = count - part(count, 100 - share, 100);
         spread(whole, low, high.max(low), rank - below);
@@ -181,7 +182,7 @@ fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
     }
     whole.count = whole.count.saturating_add(count);
     whole.sum = whole.sum.saturating_add(sum);
-    whole.max = whole.max.max(quantiles[3]);
+    whole.max = whole.max.max(max);
 }
 
 /// Adds `count` values, evenly from `low`, left out, to `high`.
@@ -207,6 +208,7 @@ fn add(whole: &mut Histogram, bucket: usize, count: u64) {
 
 #[cfg(test)]
 mod tests {
+    use bifrost_shared::layout::SERIES_ROOM;
     use bifrost_shared::stage::Stage;
 
     use super::*;
@@ -271,8 +273,8 @@ mod tests {
         history.absorb(7_000 * SECOND, &figures(&[]));
         let window = history.window(QUEUE, 10 * SECOND, &rows);
         assert_eq!((window.count, window.mean()), (2_000, Some(40_000)));
-        let row = rows[0].series[QUEUE.index()];
-        for (share, expected) in [(0.5, row[1]), (0.95, row[2]), (0.99, row[3])] {
+        let row = rows[0].summary(QUEUE);
+        for (share, expected) in [(0.5, row.p50), (0.95, row.p95), (0.99, row.p99)] {
             assert_eq!(
                 bucket_of(window.quantile(share).unwrap()),
                 bucket_of(expected)
@@ -311,8 +313,7 @@ mod tests {
     fn no_value_is_too_large_to_add() {
         let row = Row {
             ended_at: u64::MAX,
-            counters: [u64::MAX; Counter::COUNT],
-            series: [[u64::MAX; 5]; Series::COUNT],
+            series: [fixture::LARGEST; SERIES_ROOM],
             ..fixture::row(1, 1)
         };
         let window = History::default().window(QUEUE, u64::MAX, &[&row, &row]);

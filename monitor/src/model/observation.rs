@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(
             incompatible.what(),
             format!(
-                "a/gateway-1.seg has layout 7, and this monitor ({}) reads layout 1",
+                "a/gateway-1.seg has layout 7, and this monitor ({}) reads layout 2",
                 env!("CARGO_PKG_VERSION")
             )
         );

@@ -282,7 +282,7 @@ mod tests {
             ("/state", Value::from("live")),
             ("/pid", 4_711.into()),
             ("/version", "0.1.0".into()),
-            ("/layout", "1.0".into()),
+            ("/layout", "2.0".into()),
             ("/verdict/state", "stay".into()),
             ("/triggers/load/state", "ok".into()),
             ("/triggers/load/mean_60s", 2_950.into()),

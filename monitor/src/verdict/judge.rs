@@ -277,7 +277,7 @@ fn at_ease(triggers: &[Judged], memory_limit: u64) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use bifrost_shared::layout::{Counter, Gauge};
+    use bifrost_shared::layout::{COUNTERS_ROOM, GAUGES_ROOM, Gauge, SERIES_ROOM};
     use bifrost_shared::stage::Series;
 
     use super::*;
@@ -311,7 +311,7 @@ mod tests {
         for second in from + 1..=from + seconds {
             let mut row = fixture::row(told.requests, told.queue_wait);
             row.ended_at = second * SECOND;
-            row.series[Series::Overhead.index()][0] = told.overhead * told.requests;
+            row.series[Series::Overhead.index()].sum = told.overhead * told.requests;
             row.gauges[Gauge::Rss.index()] = told.rss;
             row.gauges[Gauge::SchedulerDelay.index()] = told.delay;
             row.gauges[Gauge::Steal.index()] = told.steal;
@@ -729,9 +729,9 @@ mod tests {
             judge.absorb(&Row {
                 ended_at: u64::MAX,
                 duration: 1,
-                counters: [u64::MAX; Counter::COUNT],
-                gauges: [u64::MAX; Gauge::COUNT],
-                series: [[u64::MAX; 5]; Series::COUNT],
+                counters: [u64::MAX; COUNTERS_ROOM],
+                gauges: [u64::MAX; GAUGES_ROOM],
+                series: [fixture::LARGEST; SERIES_ROOM],
                 ..fixture::row(1, 1)
             });
         }

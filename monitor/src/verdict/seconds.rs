@@ -46,10 +46,10 @@ pub(super) struct Second {
 
 impl Second {
     pub(super) fn of(row: &Row) -> Self {
-        let sum = |series: Series| row.series[series.index()][0];
+        let sum = |series: Series| row.summary(series).sum;
         Self {
             ended_at: row.ended_at,
-            requests: row.counter(Counter::Records),
+            requests: row.summary(Series::Total).count,
             queue_wait: sum(Series::Stage(Stage::QueueWait)),
             overhead: sum(Series::Overhead),
             load: load(row),

@@ -86,6 +86,8 @@ fn order(series: Series) -> usize {
         Series::Total => Stage::COUNT + 2,
         Series::Added => Stage::COUNT + 3,
         Series::FirstByte => Stage::COUNT + 4,
+        Series::FirstToken => Stage::COUNT + 5,
+        Series::TimePerToken => Stage::COUNT + 6,
     }
 }
 

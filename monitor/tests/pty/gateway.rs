@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bifrost_shared::layout::{
-    self, ClockKind, Counter, Gauge, State, VERSION_MAJOR, VERSION_MINOR,
+    self, ClockKind, Counter, CreditMode, Gauge, State, VERSION_MAJOR, VERSION_MINOR,
 };
-use bifrost_shared::record::Record;
+use bifrost_shared::record::{Fault, Record};
 use bifrost_shared::segment::{Segment, monotonic_ns};
-use bifrost_shared::snapshot::Header;
+use bifrost_shared::snapshot::{Header, Runtime};
 use bifrost_shared::stage::{Series, Stage};
 use bifrost_shared::thresholds::Thresholds;
-use bifrost_shared::writer::Writer;
+use bifrost_shared::writer::{Now, Writer};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -45,8 +45,16 @@ impl Gateway {
 
     /// Comes by, as an exporter does every 20 ms.
     pub(crate) fn beat(&mut self) {
-        self.writer.beat([monotonic_ns(); 2].into_iter());
-        self.writer.show(&self.counters, &self.gauges, &[]);
+        let runtime = Runtime {
+            ran_at: monotonic_ns(),
+            ..Runtime::default()
+        };
+        self.writer.show(Now {
+            counters: &self.counters,
+            gauges: &self.gauges,
+            faults: &[0; Fault::COUNT],
+            runtimes: &[runtime; 2],
+        });
     }
 
     /// Goes in good order.
@@ -93,6 +101,7 @@ fn header(pid: u64) -> Header {
         thresholds: Thresholds::default(),
         build: "0.1.0".into(),
         instance: "t3.medium".into(),
+        credit_mode: CreditMode::Unlimited,
     }
 }
 
