@@ -58,12 +58,23 @@ pub enum Task {
     /// Work with the settings
     #[command(subcommand)]
     Config(ConfigTask),
+    /// Look after telemetry
+    #[command(subcommand)]
+    Telemetry(TelemetryTask),
     /// The demo's provider, as a process of its own
     #[command(hide = true)]
     Mock(MockArgs),
     /// The demo's load, as a process of its own
     #[command(hide = true)]
     Load(LoadArgs),
+}
+
+/// What to do with telemetry.
+#[derive(Debug, Subcommand)]
+pub enum TelemetryTask {
+    /// Measure what it costs on this machine, and say where its segment goes. The exit status is 1 if the budget of
+    /// 200 ns a request does not hold
+    SelfTest,
 }
 
 /// What to do with the settings.

@@ -109,7 +109,7 @@ pub struct Server {
     /// `server.body_budget_mb`, in bytes: what all bodies that are held may take together; none for a quarter of the
     /// memory limit.
     pub body_budget_bytes: Option<usize>,
-    /// `server.server_timing`: whether answers carry a `Server-Timing` header.
+    /// `server.server_timing`: whether answers carry a `Server-Timing` header, and streams a comment with the same at their end.
     pub server_timing: bool,
 }
 
@@ -302,6 +302,8 @@ pub struct Log {
     pub level: tracing::Level,
     /// `log.format`: JSON lines rather than text.
     pub json: bool,
+    /// `log.access`: each request as a line of JSON on standard output.
+    pub access: bool,
 }
 
 /// A text that is never shown, and is wiped from memory when it is dropped.

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use bifrost_gateway::cli::{Cli, ConfigTask, Task};
+use bifrost_gateway::cli::{Cli, ConfigTask, Task, TelemetryTask};
 use bifrost_gateway::server::Server;
 use bifrost_gateway::shutdown::Signals;
+use bifrost_gateway::telemetry::self_test;
 use bifrost_gateway::{config, load, logging, mock, reload, start};
 use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Some(Task::Config(ConfigTask::Show)) => {
             settings(&cli).map(|loaded| print!("{}", loaded.show()))
         }
+        Some(Task::Telemetry(TelemetryTask::SelfTest)) => test_telemetry(&cli),
         None => serve(&cli),
     };
     match done {
@@ -41,6 +43,15 @@ fn main() -> ExitCode {
 
 fn settings(cli: &Cli) -> anyhow::Result<config::Loaded> {
     Ok(config::load(&start::sources(cli, None)?)?)
+}
+
+fn test_telemetry(cli: &Cli) -> anyhow::Result<()> {
+    let settings = settings(cli)?.config;
+    logging::start(&settings.log);
+    let findings = self_test::run(&settings.telemetry)?;
+    println!("{findings}");
+    anyhow::ensure!(findings.holds(), "telemetry is over its budget here");
+    Ok(())
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -153,11 +153,16 @@ impl Worker {
         });
         match answered {
             Ok((mut head, held, answer)) => {
-                head.timing = self.app.tells_timing.then(|| timing(&mut watch));
+                head.timing = self.app.tells_timing.then(|| {
+                    watch.enter(Stage::ResponseWriting);
+                    watch.timing()
+                });
                 watch.record.status = head.status.as_u16();
                 let relay = match answer {
                     Answer::Whole(body) => Relay::whole(body, held, watch),
-                    Answer::Stream(stream) => Relay::stream(stream, held, watch),
+                    Answer::Stream(stream) => {
+                        Relay::stream(stream, held, watch).telling_timing(self.app.tells_timing)
+                    }
                 };
                 Ok((head, relay))
             }
@@ -517,22 +522,6 @@ fn out_of_keys(none: &NoKey, target: &Target) -> Error {
         },
         NoKey::Refused | NoKey::AllTried => Error::CredentialsExhausted,
     }
-}
-
-/// The stages so far as a `Server-Timing` header has them: milliseconds, those that took no time left out.
-fn timing(watch: &mut Stopwatch) -> String {
-    use std::fmt::Write as _;
-    watch.enter(Stage::ResponseWriting);
-    let mut timing = String::with_capacity(256);
-    for stage in Stage::ALL {
-        let nanoseconds = watch.record.stage(stage);
-        if nanoseconds > 0 {
-            let comma = if timing.is_empty() { "" } else { ", " };
-            let millis = nanoseconds as f64 / 1e6;
-            let _ = write!(timing, "{comma}{};dur={millis:.6}", stage.key());
-        }
-    }
-    timing
 }
 
 fn is_event_stream(response: &Response) -> bool {

@@ -38,6 +38,8 @@ const LINGER: Duration = Duration::from_millis(500);
 pub struct Relay<H> {
     source: Source,
     watch: Stopwatch,
+    /// A stream's end is to tell how long each stage took.
+    tells_timing: bool,
     _held: H,
 }
 
@@ -72,6 +74,8 @@ struct Seen {
     open: u64,
     events: u32,
     before: Before,
+    /// Bytes of the terminator's event, once it has come: the last that the client gets.
+    terminator_bytes: usize,
     /// The usage is for us: the client did not ask for it, and indexes `choices[0]`.
     hide_usage: bool,
 }
@@ -222,6 +226,7 @@ impl Stream {
         // A whole answer: many compatible servers stop behind the reason to finish.
         if let Some(terminator) = self.dialect.terminator() {
             let terminator = format!("data: {terminator}\n\n");
+            self.seen.terminator_bytes = terminator.len();
             self.ready = [&self.ready[..], terminator.as_bytes()].concat().into();
         }
         self.ended = true;
@@ -306,7 +311,11 @@ impl Seen {
                     } else {
                         Progress::Terminator
                     };
-                    return ended_whole(shown.up_to(end));
+                    let plain = shown.up_to(end);
+                    let plain_bytes = plain.len();
+                    let last = ended_whole(plain);
+                    self.terminator_bytes = end - start + last.len() - plain_bytes;
+                    return last;
                 }
                 Holds::Failure(failure) => {
                     // The provider's own words go out as they came, if they are in a form that the clients know.
@@ -392,6 +401,13 @@ fn error_event(error: &Error) -> Bytes {
         .into()
 }
 
+/// The last run of a stream with a comment before its terminator.
+fn timed(run: &Bytes, terminator_bytes: usize, watch: &Stopwatch) -> Bytes {
+    let (events, terminator) = run.split_at(run.len() - terminator_bytes);
+    let comment = format!(": server-timing {}\n\n", watch.timing());
+    [events, comment.as_bytes(), terminator].concat().into()
+}
+
 fn broken_off() -> Error {
     Error::BadAnswer("an event stream that broke off")
 }
@@ -415,6 +431,7 @@ impl<H> Relay<H> {
         Self {
             source: Source::Whole(body),
             watch,
+            tells_timing: false,
             _held: held,
         }
     }
@@ -432,8 +449,17 @@ impl<H> Relay<H> {
         Self {
             source: Source::Stream(stream),
             watch,
+            tells_timing: false,
             _held: held,
         }
+    }
+
+    /// Lets a stream tell at its end how long each stage took, in a comment before the terminator: many clients read
+    /// nothing behind that.
+    #[must_use]
+    pub fn telling_timing(mut self, tells_timing: bool) -> Self {
+        self.tells_timing = tells_timing;
+        self
     }
 
     /// Whether it comes event by event.
@@ -483,6 +509,11 @@ impl<H> Relay<H> {
                 stream.seen.note(&mut self.watch);
                 if stream.complete {
                     self.watch.completed();
+                }
+                if stream.complete && self.tells_timing {
+                    self.tells_timing = false;
+                    let terminator_bytes = stream.seen.terminator_bytes;
+                    return Poll::Ready(run.map(|run| timed(&run, terminator_bytes, &self.watch)));
                 }
                 Poll::Ready(run)
             }

@@ -94,7 +94,7 @@ impl Reload {
         for (desk, worker) in self.desks.iter().zip(workers) {
             desk.worker.store(Arc::new(worker));
         }
-        self.telemetry.rename(&app.names());
+        self.telemetry.rename(app.names());
         self.app.store(app);
         let fixed = [
             ("server", same_but_for_what_is_applied(&config, &in_force)),

@@ -30,6 +30,7 @@ use crate::reload::Reload;
 use crate::routes::{self, Desk};
 use crate::shutdown::{Drained, Shutdown};
 use crate::stopwatch::{Sink, Watches};
+use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::{Description, Exporter, Observed, Telemetry};
 use crate::upstream::Common;
 
@@ -130,6 +131,7 @@ impl Server {
                 app: Arc::clone(&current),
                 open: open.clone(),
             }),
+            access_log(&config, &app)?,
         )
         .context("the exporter thread")?;
         let _ = counted.set(Arc::clone(&telemetry));
@@ -254,6 +256,12 @@ impl Server {
         }
         drained
     }
+}
+
+/// Records as lines on standard output, if the settings ask for it; the log proper goes to standard error.
+fn access_log(config: &Config, app: &App) -> io::Result<Option<AccessLog>> {
+    let log = || AccessLog::start(app.names(), io::stdout());
+    config.log.access.then(log).transpose()
 }
 
 /// Counts into telemetry, once that is there.

@@ -83,6 +83,23 @@ impl Stopwatch {
         spent
     }
 
+    /// The stages that are closed so far, as a `Server-Timing` header has them: milliseconds, those that took no time
+    /// left out.
+    #[must_use]
+    pub fn timing(&self) -> String {
+        use std::fmt::Write as _;
+        let mut timing = String::with_capacity(256);
+        for stage in Stage::ALL {
+            let nanoseconds = self.record.stage(stage);
+            if nanoseconds > 0 {
+                let comma = if timing.is_empty() { "" } else { ", " };
+                let millis = nanoseconds as f64 / 1e6;
+                let _ = write!(timing, "{comma}{};dur={millis:.6}", stage.key());
+            }
+        }
+        timing
+    }
+
     /// The stage it is in.
     #[must_use]
     pub const fn stage(&self) -> Stage {

@@ -17,7 +17,7 @@ use bifrost_shared::layout::{Counter, Gauge, State};
 use bifrost_shared::record::{Fault, Outcome, Record, flags};
 use bifrost_shared::segment::Segment;
 use bifrost_shared::slot::Standing;
-use bifrost_shared::snapshot::{Figures, Name, View};
+use bifrost_shared::snapshot::{Figures, View};
 use bifrost_shared::writer::Writer;
 use ringbuf::HeapRb;
 use ringbuf::traits::{Producer as _, Split as _};
@@ -27,11 +27,14 @@ use crate::config;
 use crate::machine::Machine;
 use crate::stopwatch::Sink;
 
+pub mod access_log;
 mod describe;
 mod export;
 mod place;
 mod probe;
+pub mod self_test;
 
+use access_log::{AccessLog, Names};
 use export::Export;
 use probe::Probe;
 
@@ -71,7 +74,7 @@ struct Counts {
 enum Message {
     Lane(Lane),
     State(State),
-    Names(Vec<Name>),
+    Names(Names),
     /// Everything is in; what is left of the lanes is written, then the segment is taken away.
     Stop,
 }
@@ -110,7 +113,7 @@ pub struct Description {
     /// Runtimes that serve requests.
     pub workers: usize,
     /// Providers and their keys, by configured name.
-    pub providers: Vec<(String, Vec<String>)>,
+    pub providers: Names,
 }
 
 /// The exporter thread. Dropping it stops the thread, after what is left was written.
@@ -142,8 +145,8 @@ fn add(word: &AtomicU64, by: u64) {
 }
 
 impl Telemetry {
-    /// Makes the segment and starts the exporter. A segment that can't be made is a warning, never a reason not to
-    /// serve.
+    /// Makes the segment and starts the exporter, which hands each record to `log`, if there is one. A segment that
+    /// can't be made is a warning, never a reason not to serve.
     ///
     /// # Errors
     ///
@@ -157,6 +160,7 @@ impl Telemetry {
         description: &Description,
         clock: &Clock,
         observed: Box<dyn Observed>,
+        log: Option<AccessLog>,
     ) -> io::Result<(Arc<Self>, Exporter)> {
         static INSTANCES: AtomicU64 = AtomicU64::new(1);
         let mut machine = Machine::new();
@@ -176,7 +180,7 @@ impl Telemetry {
             view,
             identity: INSTANCES.fetch_add(1, Ordering::Relaxed),
         });
-        let export = Export::new(Arc::clone(&telemetry), writer, machine, observed);
+        let export = Export::new(Arc::clone(&telemetry), writer, machine, (observed, log));
         let thread = thread::Builder::new()
             .name("exporter".to_owned())
             .spawn(move || export.run(&messages))?;
@@ -245,10 +249,8 @@ impl Telemetry {
     }
 
     /// Tells readers which providers and keys there are now.
-    pub fn rename(&self, providers: &[(String, Vec<String>)]) {
-        let _ = self
-            .exporter
-            .send(Message::Names(describe::names(providers)));
+    pub fn rename(&self, providers: Names) {
+        let _ = self.exporter.send(Message::Names(providers));
     }
 
     fn sum(&self, of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
@@ -414,7 +416,14 @@ mod tests {
             workers: 1,
             providers: vec![("openai".to_owned(), vec!["main".to_owned()])],
         };
-        Telemetry::start(&settings, &description, &Clock::new(), Box::new(Nothing)).unwrap()
+        Telemetry::start(
+            &settings,
+            &description,
+            &Clock::new(),
+            Box::new(Nothing),
+            None,
+        )
+        .unwrap()
     }
 
     fn end(telemetry: &Telemetry, outcome: Outcome) {

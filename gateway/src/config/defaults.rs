@@ -20,7 +20,7 @@ pub(super) const PROFILES: [Profile; 4] = [
 ];
 
 #[rustfmt::skip]
-const SETTINGS: [(&str, &str); 20] = [
+const SETTINGS: [(&str, &str); 21] = [
     ("profile",                              "t3.medium"),
     ("server.listen",                        "127.0.0.1:8080"),
     ("server.header_timeout",                "10s"),
@@ -41,6 +41,7 @@ const SETTINGS: [(&str, &str); 20] = [
     ("drain_timeout",                        "120s"),
     ("log.level",                            "info"),
     ("log.format",                           "text"),
+    ("log.access",                           "false"),
 ];
 
 /// For each provider.

@@ -233,8 +233,10 @@ fn log(section: &mut Section) -> Option<Log> {
     ];
     let level = section.choice("level", &levels);
     let json = section.choice("format", &[("text", false), ("json", true)]);
+    let access = section.toggle("access");
     Some(Log {
         level: level?,
         json: json?,
+        access: access?,
     })
 }

@@ -12,7 +12,8 @@ use bifrost_shared::snapshot::Runtime;
 use bifrost_shared::writer::{Now, Writer};
 use ringbuf::traits::{Consumer as _, Observer as _};
 
-use super::{Lane, Message, Observed, Telemetry};
+use super::access_log::AccessLog;
+use super::{Lane, Message, Observed, Telemetry, describe};
 use crate::clock::unix_ns;
 use crate::machine::Machine;
 
@@ -31,6 +32,7 @@ pub(super) struct Export {
     writer: Writer,
     machine: Machine,
     observed: Box<dyn Observed>,
+    log: Option<AccessLog>,
     lanes: Vec<Lane>,
     gauges: [u64; Gauge::COUNT],
     /// How long each runtime made a task wait in the second that was closed last.
@@ -44,7 +46,7 @@ impl Export {
         telemetry: Arc<Telemetry>,
         writer: Writer,
         machine: Machine,
-        observed: Box<dyn Observed>,
+        (observed, log): (Box<dyn Observed>, Option<AccessLog>),
     ) -> Self {
         Self {
             delays: telemetry.probes.iter().map(|_| 0).collect(),
@@ -52,6 +54,7 @@ impl Export {
             writer,
             machine,
             observed,
+            log,
             lanes: vec![],
             gauges: [0; Gauge::COUNT],
             batch: vec![Record::default(); BATCH_RECORDS].into_boxed_slice(),
@@ -67,7 +70,12 @@ impl Export {
             match messages.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(Message::Lane(lane)) => self.lanes.push(lane),
                 Ok(Message::State(state)) => self.writer.segment().set_state(state),
-                Ok(Message::Names(names)) => self.writer.rename(&names),
+                Ok(Message::Names(names)) => {
+                    self.writer.rename(&describe::names(&names));
+                    if let Some(log) = &self.log {
+                        log.rename(names);
+                    }
+                }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
@@ -126,7 +134,11 @@ impl Export {
             let mut left = lane.occupied_len();
             while left > 0 {
                 let count = lane.pop_slice(&mut self.batch);
-                self.writer.absorb(&self.batch[..count]);
+                let records = &self.batch[..count];
+                self.writer.absorb(records);
+                if let Some(log) = self.log.as_mut().filter(|_| count > 0) {
+                    log.log(records);
+                }
                 moved += count as u64;
                 left = left.saturating_sub(count.max(1));
             }

@@ -84,6 +84,48 @@ async fn an_answer_tells_its_stages_only_where_that_is_set() {
 }
 
 #[tokio::test]
+async fn a_stream_tells_its_stages_in_a_comment_before_its_terminator_where_that_is_set() {
+    let a = delta("a");
+    let cr = |text: &str| text.replace('\n', "\r");
+    let check = async |pieces: &[&str], before: &str, after: &str| {
+        let mut script = vec![stream_head()];
+        script.extend(pieces.iter().map(chunk));
+        script.push(last_chunk());
+        let provider = Provider::start(vec![script]).await;
+        let mut gateway = Gateway::start(&provider, &[("SERVER__SERVER_TIMING", "true")]);
+        let answer = ask(gateway.address, &stream("openai/m")).await;
+        let (events, rest) = answer.body.split_once(": server-timing ").unwrap();
+        let (timing, terminator) = rest.split_once("\n\n").unwrap();
+        assert_eq!((events, terminator), (before, after));
+        assert!(timing.contains("http_request;dur="), "{timing}");
+        assert!(timing.contains("response_writing;dur="), "{timing}");
+        assert_eq!(gateway.record().await.outcome, Outcome::Completed);
+    };
+    let finished = [&a, FINISH].concat();
+    check(&[&a, FINISH, DONE], &finished, DONE).await;
+    check(&[&[&a, FINISH, DONE].concat()], &finished, DONE).await;
+    check(&[&a, FINISH], &finished, DONE).await;
+    check(&[&a, FINISH, "data: [DONE]\n"], &finished, DONE).await;
+    check(&[&cr(&finished), &cr(DONE)], &cr(&finished), &cr(DONE)).await;
+    check(
+        &[&a, FINISH, "data: [DONE]\r\n\r"],
+        &finished,
+        "data: [DONE]\r\n\r\n",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_tells_no_stages() {
+    let script = vec![stream_head(), chunk(delta("a")), last_chunk()];
+    let provider = Provider::start(vec![script]).await;
+    let gateway = Gateway::start(&provider, &[("SERVER__SERVER_TIMING", "true")]);
+    let answer = ask(gateway.address, &stream("openai/m")).await;
+    assert!(answer.body.contains("\"error\""), "{}", answer.body);
+    assert!(!answer.body.contains(": server-timing"), "{}", answer.body);
+}
+
+#[tokio::test]
 async fn a_stream_is_completed_by_its_terminator() {
     let script = vec![
         stream_head(),

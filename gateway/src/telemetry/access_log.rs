@@ -1,0 +1,336 @@
+//! The access log: each record as one line of JSON. It is written by a thread of its own, from what the exporter hands
+//! over, so that a reader that does not read holds neither a request nor the exporter.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, UNIX_EPOCH};
+
+use bifrost_shared::record::{Fault, NONE, Record, flags};
+use bifrost_shared::stage::Stage;
+use serde::Serialize;
+
+/// Batches of records that may wait for the thread.
+const WAITING_MAX: usize = 64;
+
+/// Providers and their keys, by configured name and in their places.
+pub type Names = Vec<(String, Vec<String>)>;
+
+enum Message {
+    Names(Names),
+    Records(Box<[Record]>),
+    /// So many records found no room.
+    Lost(u64),
+}
+
+/// The exporter's end. Dropped, it waits until what was handed over is written.
+pub struct AccessLog {
+    messages: Option<SyncSender<Message>>,
+    thread: Option<JoinHandle<()>>,
+    lost: u64,
+}
+
+impl AccessLog {
+    /// Starts the thread that writes to `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread.
+    pub fn start(names: Names, out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (messages, received) = mpsc::sync_channel(WAITING_MAX);
+        let thread = thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write_all(names, &received, io::BufWriter::new(out)))?;
+        Ok(Self {
+            messages: Some(messages),
+            thread: Some(thread),
+            lost: 0,
+        })
+    }
+
+    /// Lines from now on name these.
+    pub(super) fn rename(&self, names: Names) {
+        // Names come when settings do, seldom enough to be waited for.
+        let _ = self
+            .messages
+            .as_ref()
+            .map(|messages| messages.send(Message::Names(names)));
+    }
+
+    /// Hands records over, or counts them as lost where too much waits already.
+    pub(super) fn log(&mut self, records: &[Record]) {
+        let Some(messages) = &self.messages else {
+            return;
+        };
+        if self.lost > 0 && messages.try_send(Message::Lost(self.lost)).is_ok() {
+            self.lost = 0;
+        }
+        match messages.try_send(Message::Records(records.into())) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.lost += records.len() as u64,
+            // Nobody reads any more, and it was said.
+            Err(TrySendError::Disconnected(_)) => self.messages = None,
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        if let Some(messages) = self.messages.take()
+            && self.lost > 0
+        {
+            let _ = messages.try_send(Message::Lost(self.lost));
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write_all(mut names: Names, messages: &mpsc::Receiver<Message>, mut out: impl Write) {
+    while let Ok(message) = messages.recv() {
+        let written = match message {
+            Message::Names(new) => {
+                names = new;
+                Ok(())
+            }
+            Message::Records(records) => records
+                .iter()
+                .try_for_each(|record| write(&mut out, &Line::of(record, &names)))
+                .and_then(|()| out.flush()),
+            Message::Lost(lost) => write(&mut out, &Gap { lost }),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, "the access log can't be written: it ends here");
+            return;
+        }
+    }
+}
+
+fn write(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+/// Records that are missing before the next line.
+#[derive(Serialize)]
+struct Gap {
+    lost: u64,
+}
+
+/// A record, as a line has it. Times are nanoseconds.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    id: String,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<&'static str>,
+    status: u16,
+    ended_in: &'static str,
+    provider: Option<&'a str>,
+    key: Option<&'a str>,
+    attempts: u8,
+    fallbacks: u8,
+    stream: bool,
+    events: u32,
+    worker: u8,
+    total_ns: u64,
+    added_ns: u64,
+    first_byte_ns: u64,
+    connect_ns: u64,
+    back_pressure_ns: u64,
+    provider_time_ns: u64,
+    held_ns: u64,
+    stages_ns: BTreeMap<&'static str, u64>,
+    request_bytes: u32,
+    response_bytes: u32,
+    prompt_tokens: u32,
+    completion_tokens: u32,
+    waiting: u32,
+    in_flight: u32,
+}
+
+impl<'a> Line<'a> {
+    fn of(record: &Record, names: &'a Names) -> Self {
+        let provider = names.get(usize::from(record.provider));
+        let key = provider.and_then(|(_, keys)| keys.get(usize::from(record.key)));
+        let ended_at = UNIX_EPOCH + Duration::from_nanos(record.ended_at);
+        Self {
+            time: humantime::format_rfc3339_micros(ended_at).to_string(),
+            id: format!("{:016x}", record.id),
+            outcome: record.outcome.label(),
+            fault: (record.fault != Fault::None).then(|| record.fault.key()),
+            status: record.status,
+            ended_in: record.ended_in.key(),
+            provider: provider.map(|(name, _)| name.as_str()),
+            key: key.filter(|_| record.key != NONE).map(String::as_str),
+            attempts: record.attempts,
+            fallbacks: record.fallbacks,
+            stream: record.flags & flags::STREAM != 0,
+            events: record.events,
+            worker: record.worker,
+            total_ns: record.total,
+            added_ns: record.added(),
+            first_byte_ns: record.first_byte,
+            connect_ns: record.connect,
+            back_pressure_ns: record.back_pressure,
+            provider_time_ns: record.provider_time,
+            held_ns: record.held,
+            stages_ns: Stage::ALL
+                .into_iter()
+                .map(|stage| (stage.key(), record.stage(stage)))
+                .collect(),
+            request_bytes: record.request_bytes,
+            response_bytes: record.response_bytes,
+            prompt_tokens: record.prompt_tokens,
+            completion_tokens: record.completion_tokens,
+            waiting: record.waiting,
+            in_flight: record.in_flight,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Condvar, Mutex};
+
+    use bifrost_shared::record::Outcome;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What was written, by a writer that waits for its gate.
+    #[derive(Clone, Default)]
+    struct Pipe {
+        text: Arc<Mutex<Vec<u8>>>,
+        gate: Arc<(Mutex<bool>, Condvar)>,
+    }
+
+    impl Pipe {
+        fn open(self) -> Self {
+            *self.gate.0.lock().unwrap() = true;
+            self.gate.1.notify_all();
+            self
+        }
+
+        fn lines(&self) -> Vec<Value> {
+            let text = self.text.lock().unwrap();
+            let lines = text.split(|byte| *byte == b'\n');
+            lines
+                .filter(|line| !line.is_empty())
+                .map(|line| serde_json::from_slice(line).unwrap())
+                .collect()
+        }
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let open = self.gate.0.lock().unwrap();
+            drop(self.gate.1.wait_while(open, |open| !*open).unwrap());
+            self.text.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn names() -> Names {
+        vec![(
+            "openai".to_owned(),
+            vec!["main".to_owned(), "spare".to_owned()],
+        )]
+    }
+
+    #[test]
+    fn a_record_is_a_line_with_names_for_numbers() {
+        let pipe = Pipe::default().open();
+        let mut log = AccessLog::start(names(), pipe.clone()).unwrap();
+        let mut record = Record {
+            ended_at: 1_796_040_000_123_456_789,
+            id: 0xfeed,
+            provider: 0,
+            key: 1,
+            outcome: Outcome::Failed,
+            fault: Fault::Silent,
+            status: 504,
+            flags: flags::STREAM,
+            total: 1_500,
+            ..Record::default()
+        };
+        record.stages[Stage::HttpRequest.index()] = 1_000;
+        log.log(&[record, Record::default()]);
+        drop(log);
+        let lines = pipe.lines();
+        assert_eq!(lines.len(), 2);
+        for (field, expected) in [
+            ("/time", Value::from("2026-11-30T12:00:00.123456Z")),
+            ("/id", "000000000000feed".into()),
+            ("/provider", "openai".into()),
+            ("/key", "spare".into()),
+            ("/outcome", "failed".into()),
+            ("/fault", "silent".into()),
+            ("/status", 504.into()),
+            ("/stream", true.into()),
+            ("/stages_ns/http_request", 1_000.into()),
+            ("/added_ns", 500.into()),
+        ] {
+            assert_eq!(lines[0].pointer(field), Some(&expected), "{field}");
+        }
+        assert_eq!(
+            (&lines[1]["provider"], &lines[1]["key"]),
+            (&Value::Null, &Value::Null)
+        );
+        assert!(lines[1].get("fault").is_none());
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_nobody_and_is_told_what_it_missed() {
+        let pipe = Pipe::default();
+        let mut log = AccessLog::start(names(), pipe.clone()).unwrap();
+        let handed = 200;
+        for _ in 0..handed {
+            log.log(&[Record::default()]);
+        }
+        assert!(log.lost > 0, "the line in front of the writer is bounded");
+        pipe.clone().open();
+        drop(log);
+        let lines = pipe.lines();
+        let lost: u64 = lines.iter().filter_map(|line| line["lost"].as_u64()).sum();
+        let told = lines.iter().filter(|line| line["id"].is_string()).count() as u64;
+        assert!(
+            lost + told <= handed && told > 0,
+            "{told} told, {lost} lost of {handed}"
+        );
+    }
+
+    #[test]
+    fn lines_from_a_reload_on_have_its_names() {
+        let pipe = Pipe::default().open();
+        let mut log = AccessLog::start(names(), pipe.clone()).unwrap();
+        let record = Record {
+            provider: 0,
+            key: 0,
+            ..Record::default()
+        };
+        log.log(&[record]);
+        log.rename(vec![("groq".to_owned(), vec!["free".to_owned()])]);
+        log.log(&[record]);
+        drop(log);
+        let named: Vec<_> = pipe
+            .lines()
+            .iter()
+            .map(|line| (line["provider"].clone(), line["key"].clone()))
+            .collect();
+        assert_eq!(
+            named,
+            [
+                ("openai".into(), "main".into()),
+                ("groq".into(), "free".into())
+            ]
+        );
+    }
+}
