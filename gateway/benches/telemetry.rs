@@ -23,10 +23,10 @@ fn main() {
     };
     let clock = Clock::new();
     let (telemetry, exporter) = self_test::start(&settings, &clock).expect("an exporter");
-    let watches = Watches {
+    let watches = Arc::new(Watches {
         clock,
         sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
-    };
+    });
     let mut criterion = Criterion::default().configure_from_args();
     let mut group = criterion.benchmark_group("telemetry");
     group.throughput(Throughput::Elements(1));

@@ -439,13 +439,13 @@ impl<H> Relay<H> {
     /// An answer that comes event by event.
     pub fn stream(mut stream: Box<Stream>, held: H, mut watch: Stopwatch) -> Self {
         watch.streams();
-        watch.first_byte();
         stream.seen.note(&mut watch);
         if let Some(error) = stream.seen.failure.take() {
             watch.failed(&error);
             watch.truncated();
         }
         watch.enter(Stage::ResponseWriting);
+        watch.first_byte();
         Self {
             source: Source::Stream(stream),
             watch,

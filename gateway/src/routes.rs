@@ -72,7 +72,7 @@ struct Began {
 }
 
 /// Starts the stopwatch of a request that was just read, if it is one that leaves a record: a chat.
-pub fn begin<B>(watches: &Watches, request: &mut Request<B>) {
+pub fn begin<B>(watches: &Arc<Watches>, request: &mut Request<B>) {
     let is_chat =
         request.method() == Method::POST && request.uri().path().ends_with("/chat/completions");
     if is_chat {

@@ -144,10 +144,6 @@ impl Server {
             Arc::clone(&telemetry),
             Arc::clone(&draining),
         )?;
-        let watches = Watches {
-            clock,
-            sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
-        };
         let mut desks = vec![];
         let mut seats = vec![];
         for (number, connections) in open.into_iter().enumerate() {
@@ -162,7 +158,10 @@ impl Server {
             desks.push(Arc::clone(&desk));
             let beat = Arc::clone(&telemetry);
             let front = Front {
-                watches: watches.clone(),
+                watches: Arc::new(Watches {
+                    clock: clock.clone(),
+                    sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
+                }),
                 header_timeout: desk.server.header_timeout,
                 keep_alive_timeout: desk.server.keep_alive_timeout,
                 cut: desk.cut.clone(),

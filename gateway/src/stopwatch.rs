@@ -12,12 +12,13 @@ use crate::error::Error;
 pub trait Sink: Send + Sync {
     /// A request's head was read.
     fn began(&self);
-    /// A request ended. Called exactly once for each that began.
-    fn ended(&self, record: Record);
+    /// A request ended, at that moment. Called exactly once for each that began. When it ended and how many there were
+    /// then is for the sink to fill in, off the request's way.
+    fn ended(&self, record: Record, at: Stamp);
 }
 
-/// What stopwatches are started with.
-#[derive(Clone)]
+/// What stopwatches are started with. Each runtime has one of its own, or all of them would count their references on
+/// one cache line.
 pub struct Watches {
     /// What stamps are read from.
     pub clock: Clock,
@@ -28,13 +29,19 @@ pub struct Watches {
 impl Watches {
     /// A stopwatch for the request of that id, whose head was read just now.
     #[must_use]
-    pub fn start(&self, id: u64) -> Stopwatch {
-        Stopwatch::new(
-            self.clock.clone(),
-            self.clock.stamp(),
-            id,
-            Arc::clone(&self.sink),
-        )
+    pub fn start(self: &Arc<Self>, id: u64) -> Stopwatch {
+        let began = self.clock.stamp();
+        self.sink.began();
+        Stopwatch {
+            record: Record {
+                id,
+                ..Record::default()
+            },
+            stage: Stage::RequestParsing,
+            began,
+            entered: began,
+            watches: Arc::clone(self),
+        }
     }
 }
 
@@ -49,34 +56,15 @@ pub struct Stopwatch {
     stage: Stage,
     began: Stamp,
     entered: Stamp,
-    clock: Clock,
-    sink: Arc<dyn Sink>,
+    watches: Arc<Watches>,
 }
 
 impl Stopwatch {
-    /// A stopwatch for a request whose head was read at `began`, in its first stage.
-    #[must_use]
-    pub fn new(clock: Clock, began: Stamp, id: u64, sink: Arc<dyn Sink>) -> Self {
-        sink.began();
-        let record = Record {
-            id,
-            ..Record::default()
-        };
-        Self {
-            record,
-            stage: Stage::RequestParsing,
-            began,
-            entered: began,
-            clock,
-            sink,
-        }
-    }
-
     /// Closes the stage the request was in and opens `stage`. A stage entered twice, as on a retry, adds up. Gives back
     /// how long it was in the stage that is closed now, nanoseconds.
     pub fn enter(&mut self, stage: Stage) -> u64 {
-        let now = self.clock.stamp();
-        let spent = self.clock.between(self.entered, now);
+        let now = self.watches.clock.stamp();
+        let spent = self.watches.clock.between(self.entered, now);
         self.record.stages[self.stage.index()] += spent;
         self.stage = stage;
         self.entered = now;
@@ -106,10 +94,11 @@ impl Stopwatch {
         self.stage
     }
 
-    /// The first byte of an answer's body is there. Later calls change nothing.
+    /// The first byte of an answer's body was there when the present stage began. Later calls change nothing.
     pub fn first_byte(&mut self) {
         if self.record.first_byte == 0 {
-            self.record.first_byte = self.clock.between(self.began, self.clock.stamp()).max(1);
+            let since = self.watches.clock.between(self.began, self.entered);
+            self.record.first_byte = since.max(1);
         }
     }
 
@@ -159,9 +148,10 @@ impl Drop for Stopwatch {
         }
         self.enter(self.stage);
         // A stamp of its own, so that what no stage counts can be seen.
-        self.record.total = self.clock.between(self.began, self.clock.stamp());
+        let ended = self.watches.clock.stamp();
+        self.record.total = self.watches.clock.between(self.began, ended);
         self.record.ended_in = self.stage;
-        self.sink.ended(self.record);
+        self.watches.sink.ended(self.record, ended);
     }
 }
 
@@ -187,7 +177,7 @@ impl Kept {
 impl Sink for Kept {
     fn began(&self) {}
 
-    fn ended(&self, record: Record) {
+    fn ended(&self, record: Record, _: Stamp) {
         self.0
             .lock()
             .expect("nobody panics while keeping a record")
@@ -212,9 +202,12 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let time = Arc::new(AtomicU64::new(1_000));
-            let clock = Clock::set_by(Arc::clone(&time));
             let kept = Arc::new(Kept::default());
-            let watch = Stopwatch::new(clock.clone(), clock.stamp(), 7, kept.clone());
+            let watches = Arc::new(Watches {
+                clock: Clock::set_by(Arc::clone(&time)),
+                sink: kept.clone(),
+            });
+            let watch = watches.start(7);
             Self {
                 time,
                 kept,

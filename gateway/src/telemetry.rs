@@ -22,7 +22,7 @@ use bifrost_shared::writer::Writer;
 use ringbuf::HeapRb;
 use ringbuf::traits::{Producer as _, Split as _};
 
-use crate::clock::{Clock, unix_ns};
+use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::machine::Machine;
 use crate::stopwatch::Sink;
@@ -47,8 +47,6 @@ const NEW_LANES_MAX: usize = 64;
 pub struct Telemetry {
     /// What each thread has counted, since the beginning; a thread that has ended is among them.
     counts: Mutex<Vec<Arc<Counts>>>,
-    /// Requests that began and have not ended.
-    in_flight: AtomicU64,
     /// As of the exporter's last visit.
     gauges: [AtomicU64; Gauge::COUNT],
     /// One for each runtime.
@@ -79,8 +77,10 @@ enum Message {
     Stop,
 }
 
-type Producer = ringbuf::HeapProd<Record>;
-type Lane = ringbuf::HeapCons<Record>;
+/// A record and when it ended, which the exporter turns into a time of day.
+type Ended = (Record, Stamp);
+type Producer = ringbuf::HeapProd<Ended>;
+type Lane = ringbuf::HeapCons<Ended>;
 
 /// A thread's own part.
 struct Own {
@@ -172,7 +172,6 @@ impl Telemetry {
         let (exporter, messages) = mpsc::sync_channel(NEW_LANES_MAX);
         let telemetry = Arc::new(Self {
             counts: Mutex::new(vec![]),
-            in_flight: AtomicU64::new(0),
             gauges: std::array::from_fn(|_| AtomicU64::new(0)),
             probes: (0..description.workers).map(|_| Probe::default()).collect(),
             exporter,
@@ -180,7 +179,12 @@ impl Telemetry {
             view,
             identity: INSTANCES.fetch_add(1, Ordering::Relaxed),
         });
-        let export = Export::new(Arc::clone(&telemetry), writer, machine, (observed, log));
+        let export = Export::new(
+            Arc::clone(&telemetry),
+            writer,
+            (machine, clock.clone()),
+            (observed, log),
+        );
         let thread = thread::Builder::new()
             .name("exporter".to_owned())
             .spawn(move || export.run(&messages))?;
@@ -219,7 +223,12 @@ impl Telemetry {
     /// Requests that began and have not ended.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.in_flight.load(Ordering::Relaxed)
+        // Ends are read first, so that a request which ends in between can't make the difference negative.
+        let ended: u64 = Outcome::ALL
+            .into_iter()
+            .map(|outcome| self.counted(ended_as(outcome)))
+            .sum();
+        self.counted(Counter::Started).saturating_sub(ended)
     }
 
     /// What the segment shows now: as of the exporter's last visit.
@@ -324,14 +333,10 @@ impl Telemetry {
 
 impl Sink for Telemetry {
     fn began(&self) {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.count(Counter::Started, 1);
     }
 
-    fn ended(&self, mut record: Record) {
-        let in_flight = self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        record.in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
-        record.ended_at = unix_ns();
+    fn ended(&self, mut record: Record, at: Stamp) {
         self.with_own(|own| {
             let counts = &own.counts;
             record.worker = u8::try_from(counts.runtime.load(Ordering::Relaxed)).unwrap_or(u8::MAX);
@@ -346,7 +351,7 @@ impl Sink for Telemetry {
             counts.count(Counter::Streams, has(flags::STREAM));
             counts.count(Counter::Dials, has(flags::CONNECTED));
             let producer = own.producer.get_or_insert_with(|| self.new_lane());
-            if producer.try_push(record).is_err() {
+            if producer.try_push((record, at)).is_err() {
                 own.counts.count(Counter::Lost, 1);
             }
         });
@@ -434,7 +439,7 @@ mod tests {
             ..Record::default()
         };
         record.stages[Stage::HttpRequest.index()] = 400;
-        telemetry.ended(record);
+        telemetry.ended(record, Clock::new().stamp());
     }
 
     #[test]

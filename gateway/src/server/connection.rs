@@ -47,7 +47,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) router: Router,
-    pub(super) watches: Watches,
+    pub(super) watches: Arc<Watches>,
     pub(super) header_timeout: Duration,
     pub(super) keep_alive_timeout: Duration,
     pub(super) certificates: Option<Arc<Certificates>>,
@@ -179,7 +179,7 @@ async fn drive<C: GracefulConnection>(
 /// Stamps a request as soon as its head is read, then routes it.
 struct Door {
     router: Router,
-    watches: Watches,
+    watches: Arc<Watches>,
 }
 
 impl Service<Request<Incoming>> for Door {
@@ -272,10 +272,10 @@ mod tests {
         let shutdown = Shutdown::new();
         let front = Front {
             router: Router::new(),
-            watches: Watches {
+            watches: Arc::new(Watches {
                 clock: Clock::new(),
                 sink: Arc::new(Kept::default()),
-            },
+            }),
             header_timeout: Duration::from_secs(1),
             keep_alive_timeout: Duration::from_secs(1),
             certificates: None,

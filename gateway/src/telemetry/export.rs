@@ -13,8 +13,8 @@ use bifrost_shared::writer::{Now, Writer};
 use ringbuf::traits::{Consumer as _, Observer as _};
 
 use super::access_log::AccessLog;
-use super::{Lane, Message, Observed, Telemetry, describe};
-use crate::clock::unix_ns;
+use super::{Ended, Lane, Message, Observed, Telemetry, describe};
+use crate::clock::{Clock, unix_ns};
 use crate::machine::Machine;
 
 /// How often the exporter comes by.
@@ -31,13 +31,15 @@ pub(super) struct Export {
     telemetry: Arc<Telemetry>,
     writer: Writer,
     machine: Machine,
+    clock: Clock,
     observed: Box<dyn Observed>,
     log: Option<AccessLog>,
     lanes: Vec<Lane>,
     gauges: [u64; Gauge::COUNT],
     /// How long each runtime made a task wait in the second that was closed last.
     delays: Box<[u64]>,
-    batch: Box<[Record]>,
+    batch: Box<[Ended]>,
+    records: Vec<Record>,
     visits: u64,
 }
 
@@ -45,7 +47,7 @@ impl Export {
     pub(super) fn new(
         telemetry: Arc<Telemetry>,
         writer: Writer,
-        machine: Machine,
+        (machine, clock): (Machine, Clock),
         (observed, log): (Box<dyn Observed>, Option<AccessLog>),
     ) -> Self {
         Self {
@@ -57,7 +59,9 @@ impl Export {
             log,
             lanes: vec![],
             gauges: [0; Gauge::COUNT],
-            batch: vec![Record::default(); BATCH_RECORDS].into_boxed_slice(),
+            batch: vec![(Record::default(), clock.stamp()); BATCH_RECORDS].into_boxed_slice(),
+            records: Vec::with_capacity(BATCH_RECORDS),
+            clock,
             visits: 0,
         }
     }
@@ -129,15 +133,23 @@ impl Export {
 
     fn drain_lanes(&mut self) {
         let mut moved = 0;
+        let (now, at) = (unix_ns(), self.clock.stamp());
+        let in_flight = u32::try_from(self.telemetry.in_flight()).unwrap_or(u32::MAX);
         for lane in &mut self.lanes {
             // What was there when we came is the bound: a lane that fills as fast as it drains must not hold us.
             let mut left = lane.occupied_len();
             while left > 0 {
                 let count = lane.pop_slice(&mut self.batch);
-                let records = &self.batch[..count];
-                self.writer.absorb(records);
+                let ended = self.batch[..count].iter();
+                self.records.clear();
+                self.records.extend(ended.map(|(record, ended)| Record {
+                    ended_at: now - self.clock.between(*ended, at),
+                    in_flight,
+                    ..*record
+                }));
+                self.writer.absorb(&self.records);
                 if let Some(log) = self.log.as_mut().filter(|_| count > 0) {
-                    log.log(records);
+                    log.log(&self.records);
                 }
                 moved += count as u64;
                 left = left.saturating_sub(count.max(1));
