@@ -6,15 +6,20 @@
 //! release fence keeps payload stores from passing the odd mark; a release *store* would not. The acquire fence keeps
 //! payload loads from passing the second look.
 //!
-//! The same pattern with one epoch word guards the gauges and histograms, by [`begin`] and [`end`].
+//! The same pattern with one epoch word guards the gauges and histograms, by [`begin`] and [`end`]. `ring/models.rs`
+//! checks both under every order of events that the memory model allows.
+//!
+//! The head only tells how far to look: one that is too early shows nothing that its slot's sequence does not.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::Duration;
+#[cfg(all(test, loom))]
+mod models;
 
 use crate::layout::RING_HEADER_WORDS;
+use crate::sync::{AtomicU64, Ordering, fence, pause};
 
 /// How often a reader tries for a whole copy before it gives up: a writer that died in the middle never ends it.
-pub const ATTEMPTS_MAX: usize = 8;
+/// Under a model checker, two say all that more would.
+pub const ATTEMPTS_MAX: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// The only writer of a ring.
 #[derive(Debug)]
@@ -178,7 +183,7 @@ pub fn consistently<T>(epoch: &AtomicU64, mut read: impl FnMut() -> T) -> Option
             }
         }
         // A writer that the machine has put aside within its marks needs more than a moment; one that died, any time.
-        std::thread::sleep(Duration::from_micros(50 << attempt));
+        pause(attempt);
     }
     None
 }
@@ -196,7 +201,7 @@ fn slot(words: &[AtomicU64], entry_words: usize, capacity: usize, number: u64) -
     &words[at..at + entry_words]
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::thread;
