@@ -205,6 +205,7 @@ fn slot(words: &[AtomicU64], entry_words: usize, capacity: usize, number: u64) -
 mod tests {
     use std::sync::Arc;
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -260,6 +261,45 @@ mod tests {
         assert!(reader.read(&words, &mut payload));
         assert!(!reader.read(&words, &mut payload));
         assert!(consistently(&words[RING_HEADER_WORDS + 2], || ()).is_none());
+    }
+
+    #[test]
+    fn a_slot_left_half_written_in_a_later_lap_costs_its_old_entry_and_no_other() {
+        let words = ring(1, 4);
+        let mut reader = Reader::oldest(&words, 1, 4).unwrap();
+        let mut writer = Writer::new(&words, 1);
+        for value in 0..5 {
+            writer.push(&words, &[value]);
+        }
+        // The writer dies within the sixth entry, where the second lay.
+        let sequence = &words[RING_HEADER_WORDS + 2];
+        begin(sequence, 5);
+        let mut payload = [0];
+        let mut seen = vec![];
+        while reader.read(&words, &mut payload) {
+            seen.push(payload[0]);
+        }
+        assert_eq!((seen, reader.missed), (vec![2, 3, 4], 2));
+        let mut late = Reader::oldest(&words, 1, 4).unwrap();
+        assert!(late.read(&words, &mut payload));
+        assert_eq!((payload, late.missed), ([2], 1));
+    }
+
+    #[test]
+    fn an_epoch_left_odd_is_given_up_after_eight_looks_and_thirteen_milliseconds_of_waiting() {
+        let epoch = AtomicU64::new(0);
+        begin(&epoch, 3);
+        let since = Instant::now();
+        let mut looks = 0;
+        assert_eq!(consistently(&epoch, || looks += 1), None);
+        assert!(since.elapsed() >= Duration::from_micros(50 * 0xff));
+        assert_eq!(looks, 0, "nothing is copied under an odd epoch");
+
+        let changing = || {
+            looks += 1;
+            end(&epoch, looks);
+        };
+        assert_eq!(consistently(&epoch, changing), None);
     }
 
     #[test]

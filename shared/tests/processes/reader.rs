@@ -1,8 +1,9 @@
 //! A reader that believes nothing: whatever it reads is held against what the writer must have told.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bifrost_shared::layout::Gauge;
+use bifrost_shared::layout::{self, Gauge, SAMPLES_CAPACITY, Section};
 use bifrost_shared::segment::Opened;
 use bifrost_shared::snapshot::{Figures, Rows, Samples, View};
 use tempfile::TempDir;
@@ -27,6 +28,8 @@ pub(crate) struct Reader {
     /// The first number that may come next.
     next_record: u64,
     next_row: u64,
+    /// Records that had been overwritten before we came.
+    pub(crate) skipped: u64,
     /// Records and rows that were read whole.
     pub(crate) records: u64,
     pub(crate) rows_read: u64,
@@ -41,7 +44,9 @@ impl Reader {
         let opened = Opened::open(path).unwrap();
         let words = opened.words().unwrap();
         let view = View::of(words).unwrap();
+        let head = section(words, Section::Samples)[0].load(Ordering::Acquire);
         Self {
+            skipped: head.saturating_sub(SAMPLES_CAPACITY as u64),
             samples: view.samples_from_oldest(words).unwrap(),
             rows: view.rows_from_oldest(words).unwrap(),
             view,
@@ -112,4 +117,16 @@ impl Reader {
     pub(crate) const fn rows_missed(&self) -> u64 {
         self.rows.missed()
     }
+
+    /// The words of a section.
+    pub(crate) fn section(&self, kind: Section) -> &[AtomicU64] {
+        section(self.opened.words().unwrap(), kind)
+    }
+}
+
+fn section(words: &[AtomicU64], kind: Section) -> &[AtomicU64] {
+    let place = layout::sections()[kind as usize - 1];
+    let [at, length] =
+        [place.offset, place.length].map(|bytes| usize::try_from(bytes / 8).unwrap());
+    &words[at..at + length]
 }

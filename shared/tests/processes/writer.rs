@@ -76,6 +76,12 @@ impl Writing {
         Tally { records, rows }
     }
 
+    /// Ends it wherever it is.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// What follows `word` on the line that begins with it.
     fn said(&mut self, word: &str) -> String {
         // The test runner's own words stand before the first of ours, on the same line.
