@@ -279,32 +279,32 @@ impl Gateway {
         &self.rows
     }
 
-    /// What `counter` has come to since the gateway started. Zero where the figures can't be read.
-    pub(crate) fn counter(&self, counter: Counter) -> u64 {
-        let figures = self.figures.as_ref();
-        figures.map_or(0, |figures| figures.counters[counter.index()])
+    /// What `counter` has come to since the gateway started. None where the figures can't be read: the gateway died while
+    /// it changed them, before we came.
+    pub(crate) fn counter(&self, counter: Counter) -> Option<u64> {
+        let figures = self.figures.as_ref()?;
+        Some(figures.counters[counter.index()])
     }
 
-    /// `gauge`, now or when the gateway last wrote.
-    pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
+    /// `gauge`, now or when the gateway last wrote; as of the last closed second where the figures can't be read.
+    pub(crate) fn gauge(&self, gauge: Gauge) -> Option<u64> {
         match (&self.figures, self.rows.back()) {
-            (Some(figures), _) => figures.gauges[gauge.index()],
-            (None, Some(row)) => row.gauge(gauge),
-            (None, None) => 0,
+            (Some(figures), _) => Some(figures.gauges[gauge.index()]),
+            (None, Some(row)) => Some(row.gauge(gauge)),
+            (None, None) => None,
         }
     }
 
-    /// What `series` came to since the gateway started.
-    pub(crate) fn since_start(&self, series: Series) -> Stats {
-        let figures = self.figures.as_ref();
-        let histogram = figures.and_then(|figures| figures.histograms.get(series.index()));
-        histogram.map_or_else(Stats::default, Stats::of)
+    /// What `series` came to since the gateway started. None where the figures can't be read.
+    pub(crate) fn since_start(&self, series: Series) -> Option<Stats> {
+        let figures = self.figures.as_ref()?;
+        figures.histograms.get(series.index()).map(Stats::of)
     }
 
     /// What `series` came to in the last `window`, or in the last one that the gateway lived.
     pub(crate) fn in_window(&self, series: Series, window: Window) -> Stats {
         if self.is_younger_than(window) {
-            return self.since_start(series);
+            return self.since_start(series).unwrap_or_default();
         }
         let before: Vec<_> = self.rows.iter().take(self.rows_before).collect();
         Stats::of(&self.history.window(series, window.ns(), &before))

@@ -38,7 +38,12 @@ fn gist(model: &Model, gateway: &Gateway) -> String {
     let now = |series| time(row.and_then(|row| row.mean(series)));
     let queue_wait = Series::Stage(Stage::QueueWait);
     let load = row.map_or(0, verdict::load);
-    let memory = format::percent(gateway.gauge(Gauge::Rss), gateway.header().memory_limit);
+    let count = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::count);
+    let memory = gateway
+        .gauge(Gauge::Rss)
+        .map_or(format::NONE.to_owned(), |rss| {
+            format::percent(rss, gateway.header().memory_limit)
+        });
     [
         format::clock(gateway.seen_at()),
         gateway.liveness.label().to_owned(),
@@ -47,11 +52,8 @@ fn gist(model: &Model, gateway: &Gateway) -> String {
         format!("memory {memory}"),
         format!("overhead {}", now(Series::Overhead)),
         format!("p99 {}", time(model.in_window(gateway, Series::Total).p99)),
-        format!(
-            "in flight {}",
-            format::count(gateway.gauge(Gauge::InFlight))
-        ),
-        format!("lost {}", format::count(gateway.counter(Counter::Lost))),
+        format!("in flight {}", count(gateway.gauge(Gauge::InFlight))),
+        format!("lost {}", count(gateway.counter(Counter::Lost))),
         gateway.verdict.text(),
     ]
     .join("  ")

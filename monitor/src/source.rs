@@ -376,6 +376,7 @@ mod tests {
         let path = scratch.path().join("gateway.seg");
         std::fs::write(&path, [0; 8_192]).unwrap();
         assert_eq!(seen(&mut on_directory(&scratch)), Err("unreadable"));
+        std::fs::remove_file(&path).unwrap();
         let writer = gateway(&path, 1);
         writer.segment().words()[header::VERSION].store(9 << 32, Ordering::Relaxed);
         assert_eq!(seen(&mut on_directory(&scratch)), Err("incompatible"));

@@ -6,15 +6,20 @@
 //! release fence keeps payload stores from passing the odd mark; a release *store* would not. The acquire fence keeps
 //! payload loads from passing the second look.
 //!
-//! The same pattern with one epoch word guards the gauges and histograms, by [`begin`] and [`end`].
+//! The same pattern with one epoch word guards the gauges and histograms, by [`begin`] and [`end`]. `ring/models.rs`
+//! checks both under every order of events that the memory model allows.
+//!
+//! The head only tells how far to look: one that is too early shows nothing that its slot's sequence does not.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::Duration;
+#[cfg(all(test, loom))]
+mod models;
 
 use crate::layout::RING_HEADER_WORDS;
+use crate::sync::{AtomicU64, Ordering, fence, pause};
 
 /// How often a reader tries for a whole copy before it gives up: a writer that died in the middle never ends it.
-pub const ATTEMPTS_MAX: usize = 8;
+/// Under a model checker, two say all that more would.
+pub const ATTEMPTS_MAX: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// The only writer of a ring.
 #[derive(Debug)]
@@ -178,7 +183,7 @@ pub fn consistently<T>(epoch: &AtomicU64, mut read: impl FnMut() -> T) -> Option
             }
         }
         // A writer that the machine has put aside within its marks needs more than a moment; one that died, any time.
-        std::thread::sleep(Duration::from_micros(50 << attempt));
+        pause(attempt);
     }
     None
 }
@@ -196,10 +201,11 @@ fn slot(words: &[AtomicU64], entry_words: usize, capacity: usize, number: u64) -
     &words[at..at + entry_words]
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -255,6 +261,45 @@ mod tests {
         assert!(reader.read(&words, &mut payload));
         assert!(!reader.read(&words, &mut payload));
         assert!(consistently(&words[RING_HEADER_WORDS + 2], || ()).is_none());
+    }
+
+    #[test]
+    fn a_slot_left_half_written_in_a_later_lap_costs_its_old_entry_and_no_other() {
+        let words = ring(1, 4);
+        let mut reader = Reader::oldest(&words, 1, 4).unwrap();
+        let mut writer = Writer::new(&words, 1);
+        for value in 0..5 {
+            writer.push(&words, &[value]);
+        }
+        // The writer dies within the sixth entry, where the second lay.
+        let sequence = &words[RING_HEADER_WORDS + 2];
+        begin(sequence, 5);
+        let mut payload = [0];
+        let mut seen = vec![];
+        while reader.read(&words, &mut payload) {
+            seen.push(payload[0]);
+        }
+        assert_eq!((seen, reader.missed), (vec![2, 3, 4], 2));
+        let mut late = Reader::oldest(&words, 1, 4).unwrap();
+        assert!(late.read(&words, &mut payload));
+        assert_eq!((payload, late.missed), ([2], 1));
+    }
+
+    #[test]
+    fn an_epoch_left_odd_is_given_up_after_eight_looks_and_thirteen_milliseconds_of_waiting() {
+        let epoch = AtomicU64::new(0);
+        begin(&epoch, 3);
+        let since = Instant::now();
+        let mut looks = 0;
+        assert_eq!(consistently(&epoch, || looks += 1), None);
+        assert!(since.elapsed() >= Duration::from_micros(50 * 0xff));
+        assert_eq!(looks, 0, "nothing is copied under an odd epoch");
+
+        let changing = || {
+            looks += 1;
+            end(&epoch, looks);
+        };
+        assert_eq!(consistently(&epoch, changing), None);
     }
 
     #[test]

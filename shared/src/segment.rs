@@ -103,9 +103,10 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// When the directory is not ours alone, another live gateway has the name, or the system has no room
+    /// When another live gateway has the name, something is there that is no segment of ours, or the system has no room
     /// (`fallocate` says so now, where a later store would end the process).
     pub fn create(path: &Path, bytes: usize) -> io::Result<Self> {
+        may_be_replaced(path)?;
         let lock = take_lock(&lock_path(path))?;
         let draft = path.with_extension(format!("{}.tmp", std::process::id()));
         remove_if_there(&draft)?;
@@ -245,11 +246,7 @@ pub fn lock_path(segment: &Path) -> PathBuf {
 /// Whether the gateway that wrote `segment` still lives: it holds the lock.
 #[must_use]
 pub fn is_alive(segment: &Path) -> bool {
-    let Ok(lock) = OpenOptions::new()
-        .read(true)
-        .custom_flags(nofollow())
-        .open(lock_path(segment))
-    else {
+    let Ok(lock) = open_to_read(&lock_path(segment)) else {
         return false;
     };
     // Taken, the lock is given back at once, by the drop.
@@ -272,10 +269,7 @@ impl Opened {
     ///
     /// What the system says; or [`io::ErrorKind::InvalidData`] when it does not begin with the magic word.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(nofollow())
-            .open(path)?;
+        let file = open_to_read(path)?;
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a file"));
@@ -320,8 +314,34 @@ impl Opened {
     }
 }
 
-fn nofollow() -> i32 {
-    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("open flags fit an int")
+/// Opens what may be anything: through no link, and without waiting for the far end of a pipe.
+fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags_of(flags))
+        .open(path)
+}
+
+fn flags_of(flags: rustix::fs::OFlags) -> i32 {
+    i32::try_from(flags.bits()).expect("open flags fit an int")
+}
+
+/// Refuses to put a segment in the place of anything but a segment of this user: a name can be mistyped, and another's
+/// file is not ours to take away, not even for root.
+fn may_be_replaced(path: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        let complaint = "a file of another user is in the way";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, complaint));
+    }
+    Opened::open(path).map(drop).map_err(|error| {
+        let complaint = format!("something else is in the way: {error}");
+        io::Error::new(io::ErrorKind::AlreadyExists, complaint)
+    })
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -331,35 +351,39 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the lock, made if it is not there. Waits a moment for a monitor that is just probing it, and takes no lock that
-/// its last holder has taken away in the meantime: nobody would find it.
+/// Takes the lock, made if it is not there. Waits a moment for a monitor that is just probing it.
 fn take_lock(path: &Path) -> io::Result<File> {
     let since = Instant::now();
     loop {
-        let lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(MODE)
-            .custom_flags(nofollow())
-            .open(path)?;
-        match lock.try_lock() {
-            Ok(()) if is_at(&lock, path) => {
-                lock.set_permissions(fs::Permissions::from_mode(MODE))?;
-                return Ok(lock);
-            }
-            Ok(()) | Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Ok(()) | Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::AddrInUse,
-                    "another live gateway writes there",
-                ));
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
+        if let Some(lock) = claim(path)? {
+            lock.set_permissions(fs::Permissions::from_mode(MODE))?;
+            return Ok(lock);
         }
+        if since.elapsed() >= LOCK_PATIENCE {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another live gateway writes there",
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Takes the lock, made if it is not there. None while somebody has it, or where its last holder has taken the file away
+/// in the meantime: nobody would find it.
+fn claim(path: &Path) -> io::Result<Option<File>> {
+    let lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE)
+        .custom_flags(flags_of(rustix::fs::OFlags::NOFOLLOW))
+        .open(path)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(is_at(&lock, path).then_some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -428,25 +452,44 @@ pub fn in_directory(directory: &Path) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, _, path)| path).collect()
 }
 
-/// Removes what dead gateways left in `directory`: files by the name that a gateway gives, which hold a segment. All else
-/// is somebody's.
+/// Removes what dead gateways left in `directory`: segments and their locks, and what one that died while it started had
+/// begun. By name all are a gateway's own; all else is somebody's.
 pub fn tidy(directory: &Path) {
-    for path in in_directory(directory) {
-        if is_by_a_gateway(&path) && !is_alive(&path) && Opened::open(&path).is_ok() {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Some((segment, part)) = of_a_gateway(&path) else {
+            continue;
+        };
+        let is_somebodys = part == Part::Segment && Opened::open(&path).is_err();
+        // The lock is kept until all is gone, so that nobody begins anew under that name meanwhile.
+        if !is_somebodys && let Ok(Some(_lock)) = claim(&lock_path(&segment)) {
             let _ = fs::remove_file(&path);
-            let _ = fs::remove_file(lock_path(&path));
+            let _ = fs::remove_file(lock_path(&segment));
         }
     }
 }
 
-/// Whether the name is one that a gateway makes of its process id.
-fn is_by_a_gateway(path: &Path) -> bool {
-    let name = path
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .unwrap_or_default();
-    name.strip_prefix("gateway-")
-        .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+/// What a gateway makes files for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Segment,
+    Lock,
+    Draft,
+}
+
+/// The segment that a file belongs to, and what it is of it, if its name is one that a gateway makes of its process id.
+fn of_a_gateway(path: &Path) -> Option<(PathBuf, Part)> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    let name = path.file_name()?.to_str()?.strip_prefix("gateway-")?;
+    let (number, rest) = name.split_once('.')?;
+    let part = match rest {
+        "seg" => Part::Segment,
+        "seg.lock" => Part::Lock,
+        _ if rest.strip_suffix(".tmp").is_some_and(is_number) => Part::Draft,
+        _ => return None,
+    };
+    let segment = path.with_file_name(format!("gateway-{number}.seg"));
+    is_number(number).then_some((segment, part))
 }
 
 /// The system's monotonic clock, nanoseconds: the same for every process of the machine, so heartbeats are told in it.
@@ -538,6 +581,65 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_segment_of_ours_stays_where_it_is() {
+        let scratch = scratch();
+        let path = scratch.path().join("notes.seg");
+        let refused = || {
+            let error = Segment::create(&path, 8_192).unwrap_err();
+            (error.kind(), error.to_string())
+        };
+        fs::write(&path, "notes").unwrap();
+        assert_eq!(refused().0, io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"notes");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert_eq!(refused().0, io::ErrorKind::AlreadyExists);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(refused().1, "something else is in the way: not a file");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_pipe_by_the_name_of_a_segment_or_a_lock_holds_nobody() {
+        let scratch = scratch();
+        let path = scratch.path().join("gateway-1.seg");
+        for pipe in [&path, &lock_path(&path)] {
+            let mode = rustix::fs::Mode::RUSR;
+            rustix::fs::mkfifoat(rustix::fs::CWD, pipe, mode).unwrap();
+        }
+        assert!(!is_alive(&path));
+        let error = Opened::open(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_probing_monitor_delays_a_gateway_and_one_that_keeps_the_lock_turns_it_away() {
+        let scratch = scratch();
+        let path = scratch.path().join("gateway-1.seg");
+        let lock = File::create(lock_path(&path)).unwrap();
+        for is_shared in [true, false] {
+            if is_shared {
+                lock.try_lock_shared().unwrap();
+            } else {
+                lock.try_lock().unwrap();
+            }
+            let since = Instant::now();
+            let error = Segment::create(&path, 8_192).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            assert!(since.elapsed() >= LOCK_PATIENCE);
+            assert!(since.elapsed() < 10 * LOCK_PATIENCE);
+            lock.unlock().unwrap();
+        }
+        lock.try_lock_shared().unwrap();
+        std::thread::scope(|scope| {
+            let starting = scope.spawn(|| Segment::create(&path, 8_192));
+            drop(lock);
+            starting.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
     fn a_directory_that_others_may_write_in_is_refused() {
         let scratch = scratch();
         let open = scratch.path().join("open");
@@ -562,5 +664,40 @@ mod tests {
         assert_eq!(in_directory(scratch.path()), [old.clone(), new]);
         tidy(scratch.path());
         assert_eq!(in_directory(scratch.path()), [old]);
+    }
+
+    #[test]
+    fn what_gateways_left_that_died_while_they_started_is_tidied_and_nothing_else() {
+        let scratch = scratch();
+        let living = Segment::create(&scratch.path().join("gateway-1.seg"), 8_192).unwrap();
+        let file = |name: &str| fs::write(scratch.path().join(name), "").unwrap();
+        let names = || {
+            let entries = fs::read_dir(scratch.path()).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            names
+        };
+        let kept = [
+            "gateway-.seg.lock",
+            "gateway-1.x.tmp",
+            "gateway-4.seg",
+            "notes.seg.lock",
+        ];
+        kept.into_iter().for_each(file);
+        let before = names();
+        let left = [
+            "gateway-2.2.tmp",
+            "gateway-2.seg.lock",
+            "gateway-3.seg.lock",
+        ];
+        left.into_iter().for_each(file);
+        tidy(scratch.path());
+        assert_eq!(
+            names(),
+            before,
+            "a living one's draft and lock are among them"
+        );
+        drop(living);
     }
 }

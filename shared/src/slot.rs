@@ -1,12 +1,11 @@
 //! Providers and keys in the segment: a bounded number of slots, each with how one of them is, what it was asked, and
 //! how long it took. They carry places and configured names, and never a secret.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::histogram::{BUCKETS, bounds, bucket_of, place_of};
 use crate::numbered::numbered;
 use crate::record::NONE;
 use crate::ring;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Slots that there is room for. Providers come first; keys beyond it have none.
 pub const CAPACITY: usize = 64;

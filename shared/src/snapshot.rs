@@ -493,6 +493,12 @@ impl Rows {
             )
         })
     }
+
+    /// Rows that were overwritten before they were read.
+    #[must_use]
+    pub const fn missed(&self) -> u64 {
+        self.ring.missed
+    }
 }
 
 /// A reader of the records.

@@ -366,6 +366,8 @@ fn own_names() -> Vec<Name> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::layout::ClockKind;
     use crate::snapshot::{Unreadable, View};
@@ -599,5 +601,48 @@ mod tests {
         let view = View::of(words).unwrap();
         ring::begin(&section(words, Section::Gauges)[gauges::EPOCH], 5);
         assert!(view.figures(words).is_none());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_damage_to_a_segment_harms_its_reader(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), damaged_word()), 1..20),
+        ) {
+            let mut writer = Writer::new(Segment::on_heap(layout::segment_bytes()), &head(), &[]);
+            writer.absorb(&[record(1), record(2)]);
+            writer.close_second(1, 1, false, &[1; Counter::COUNT], &[1; Gauge::COUNT]);
+            let words = writer.segment().words();
+            let intact = View::of(words).unwrap();
+            // Where readers look for what to do: the header, the epoch, and both rings' heads and first slots.
+            let places: Vec<usize> = (1..header::SECTIONS + 5 * header::SECTION_WORDS)
+                .chain(layout::sections()[1..].iter().flat_map(|it| {
+                    let first = usize::try_from(it.offset / 8).unwrap();
+                    first..first + 12
+                }))
+                .collect();
+            for (place, word) in damage {
+                words[*place.get(&places)].store(word, Ordering::Relaxed);
+            }
+            for view in [Ok(intact), View::of(words)].into_iter().flatten() {
+                let _ = view.freshness(words);
+                let _ = view.figures(words);
+                let mut rows = view.rows_from_oldest(words).unwrap();
+                let mut samples = view.samples_from_oldest(words).unwrap();
+                while rows.next(words).is_some() {}
+                while samples.next(words).is_some() {}
+            }
+        }
+    }
+
+    /// What a word may become: anything, and above all what is just beyond a bound.
+    fn damaged_word() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            any::<u64>(),
+            0..=u64::from(u16::MAX),
+            (u64::MAX - 64)..=u64::MAX,
+            (0..64_u32).prop_map(|bit| 1 << bit),
+        ]
     }
 }

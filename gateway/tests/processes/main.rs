@@ -7,6 +7,7 @@
 mod drain;
 mod process;
 mod readme;
+mod segment;
 mod settings;
 
 use std::fs;
@@ -143,22 +144,6 @@ fn two_monitors_at_once_change_nothing_for_the_gateway() {
     assert_eq!(figures["counters"]["completed"], REQUESTS);
     assert_eq!(figures["counters"]["lost"], 0);
     assert_eq!(figures["samples"]["samples_missed"], 0);
-}
-
-#[test]
-fn without_a_place_for_the_segment_it_warns_once_and_serves() {
-    // Nobody can make a file there, not even root.
-    let place = Place::new();
-    let gateway = Demo::start_with_segment(&place, "/proc/nowhere", &[]);
-
-    gateway.load(50, 500).all_answered();
-
-    let log = gateway.logged();
-    let warnings = log.lines().filter(|line| line.contains("WARN"));
-    let about_it: Vec<_> = warnings.filter(|line| line.contains("segment")).collect();
-    assert_eq!(about_it.len(), 1, "{log}");
-    assert!(about_it[0].contains("/proc/nowhere"), "{log}");
-    assert!(gateway.said().contains("no monitor can attach"));
 }
 
 #[test]

@@ -126,9 +126,21 @@ impl Demo {
 
     /// Starts one with its segment wherever `segment` says.
     pub(crate) fn start_with_segment(place: &Place, segment: &str, flags: &[&str]) -> Self {
+        Self::start_as(gateway(), place, segment, flags)
+    }
+
+    /// Starts one that masks modes so.
+    pub(crate) fn start_under_umask(place: &Place, umask: &str, segment: &str) -> Self {
+        let mut shell = command(Path::new("/bin/sh"));
+        let program = env!("CARGO_BIN_EXE_bifrost-gateway");
+        shell.args(["-c", r#"umask "$0" && exec "$@""#, umask, program]);
+        Self::start_as(shell, place, segment, &[])
+    }
+
+    fn start_as(mut program: Command, place: &Place, segment: &str, flags: &[&str]) -> Self {
         let number = fastrand::u64(..);
         let [out, log] = ["out", "log"].map(|name| place.0.path().join(format!("{number}.{name}")));
-        let process = gateway()
+        let process = program
             .args(["--demo", "--listen", "127.0.0.1:0", "--segment", segment])
             .args(flags)
             .stdout(fs::File::create(&out).unwrap())

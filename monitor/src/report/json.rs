@@ -1,4 +1,5 @@
-//! The object that `--json` prints. Times are nanoseconds, memory is bytes; a figure that is not there is `null`.
+//! The object that `--json` prints. Times are nanoseconds, memory is bytes; a figure that is not there is `null`, as are
+//! all counters, and the stages since start, of a gateway that died while it changed them.
 //!
 //! ```text
 //! state      live, starting, draining, stalled, stuck, dead, stopped;
@@ -57,8 +58,8 @@ struct Report<'a> {
     stamp_cost_ps: u64,
     verdict: Judgement<'a>,
     triggers: BTreeMap<&'static str, TriggerReport>,
-    counters: BTreeMap<&'static str, u64>,
-    gauges: BTreeMap<&'static str, u64>,
+    counters: BTreeMap<&'static str, Option<u64>>,
+    gauges: BTreeMap<&'static str, Option<u64>>,
     window: WindowReport,
     stages: BTreeMap<&'static str, SeriesReport>,
     overhead: SeriesReport,
@@ -112,9 +113,9 @@ struct SeriesReport {
     window: StatsReport,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct StatsReport {
-    count: u64,
+    count: Option<u64>,
     mean_ns: Option<u64>,
     p50_ns: Option<u64>,
     p95_ns: Option<u64>,
@@ -228,7 +229,9 @@ impl SeriesReport {
             in_overhead: matches!(series, Series::Stage(stage) if stage.in_overhead()),
             reference_medium_ns: medium,
             reference_xlarge_ns: xlarge,
-            since_start: StatsReport::of(&gateway.since_start(series)),
+            since_start: gateway
+                .since_start(series)
+                .map_or_else(StatsReport::default, |stats| StatsReport::of(&stats)),
             window: StatsReport::of(&model.in_window(gateway, series)),
         }
     }
@@ -237,7 +240,7 @@ impl SeriesReport {
 impl StatsReport {
     const fn of(stats: &Stats) -> Self {
         Self {
-            count: stats.count,
+            count: Some(stats.count),
             mean_ns: stats.mean,
             p50_ns: stats.p50,
             p95_ns: stats.p95,
@@ -316,6 +319,33 @@ mod tests {
             let object = object(&model, None);
             assert!(object["state"].is_string() && object["verdict"]["text"].is_string());
         }
+    }
+
+    #[test]
+    fn what_a_gateway_was_changing_when_it_died_is_null_and_what_it_had_closed_is_told() {
+        let mut reading = fixture::page(2_950, 47_130);
+        reading.alive = false;
+        reading.figures = None;
+        let object = object(&fixture::seen(reading), None);
+        let counters = object["counters"].as_object().unwrap();
+        assert!(counters.values().all(Value::is_null), "{counters:?}");
+        for (path, expected) in [
+            ("/state", Value::from("dead")),
+            ("/gauges/rss", 1_290_000_000_u64.into()),
+            ("/stages/queue_wait/since_start/count", Value::Null),
+            ("/stages/queue_wait/since_start/max_ns", Value::Null),
+            ("/stages/queue_wait/window/count", 6_000.into()),
+        ] {
+            assert_eq!(object.pointer(path), Some(&expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_died_before_its_first_second_has_no_gauges_either() {
+        let mut reading = fixture::reading(&[]);
+        reading.figures = None;
+        let object = object(&fixture::seen(reading), None);
+        assert_eq!(object["gauges"]["rss"], Value::Null);
     }
 
     #[test]

@@ -17,16 +17,18 @@ const NAME: usize = 16;
 pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
     let across = (usize::from(area.width) / CELL).max(1);
     let counters = Counter::ALL.iter().map(|counter| {
-        let value = gateway.counter(*counter);
         let text = match counter {
-            Counter::RequestBytes | Counter::ResponseBytes => format::bytes(value),
-            _ => format::count(value),
+            Counter::RequestBytes | Counter::ResponseBytes => format::bytes,
+            _ => format::count,
         };
-        (counter.label(), text)
+        let value = gateway.counter(*counter);
+        (counter.label(), value.map_or(format::NONE.to_owned(), text))
     });
-    let gauges = Gauge::ALL
-        .iter()
-        .map(|gauge| (gauge.label(), gauge_text(*gauge, gateway)));
+    let gauges = Gauge::ALL.iter().map(|gauge| {
+        let value = gateway.gauge(*gauge);
+        let text = value.map_or(format::NONE.to_owned(), |value| gauge_text(*gauge, value));
+        (gauge.label(), text)
+    });
     let cells: Vec<_> = counters
         .chain(gauges)
         .map(|(name, text)| format!("{name:<NAME$}{text:>14}   "))
@@ -37,8 +39,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
     }
 }
 
-fn gauge_text(gauge: Gauge, gateway: &Gateway) -> String {
-    let value = gateway.gauge(gauge);
+fn gauge_text(gauge: Gauge, value: u64) -> String {
     match gauge {
         Gauge::Rss | Gauge::RssPeak | Gauge::RssAnon | Gauge::MemoryLimit | Gauge::HeldBytes => {
             format::bytes(value)

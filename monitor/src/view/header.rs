@@ -45,9 +45,15 @@ fn identity(gateway: &Gateway) -> Vec<Span<'static>> {
 }
 
 fn health(model: &Model, gateway: &Gateway) -> Vec<Span<'static>> {
-    let gauge = |gauge| gateway.gauge(gauge);
-    let counter = |counter| format::count(gateway.counter(counter));
-    let share = |gauge_of| format::percent(gauge(gauge_of), 1_000);
+    let count = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::count);
+    let gauge = |gauge| count(gateway.gauge(gauge));
+    let counter = |counter| count(gateway.counter(counter));
+    let share = |gauge| {
+        let value = gateway.gauge(gauge);
+        value.map_or(format::NONE.to_owned(), |value| {
+            format::percent(value, 1_000)
+        })
+    };
     let liveness = model.liveness().unwrap_or(gateway.liveness);
     let mut parts = vec![Span::styled(liveness.label(), style::of_liveness(liveness))];
     if let Some(behind) = model.behind() {
@@ -56,8 +62,8 @@ fn health(model: &Model, gateway: &Gateway) -> Vec<Span<'static>> {
     }
     parts.extend([
         Span::from(format!("data {} old", format::age(gateway.age()))),
-        format!("in flight {}", format::count(gauge(Gauge::InFlight))).into(),
-        format!("waiting {}", format::count(gauge(Gauge::Waiting))).into(),
+        format!("in flight {}", gauge(Gauge::InFlight)).into(),
+        format!("waiting {}", gauge(Gauge::Waiting)).into(),
         format!("cpu {}", share(Gauge::Cpu)).into(),
         format!("steal {}", share(Gauge::Steal)).into(),
         format!("lost {}", counter(Counter::Lost)).into(),

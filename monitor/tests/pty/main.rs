@@ -7,7 +7,9 @@
 mod gateway;
 mod terminal;
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -216,15 +218,66 @@ fn without_a_gateway_it_says_where_it_looked_and_what_to_do() {
     }
 }
 
+/// Asks for the screen once, which there is not: with exit code 3, and a complaint that says all of `words`.
+fn complains(path: &Path, words: &[&str]) {
+    let told = output(&["--once", "--segment", path.to_str().unwrap()]);
+    assert_eq!(told.status.code(), Some(3), "{told:?}");
+    let complaint = String::from_utf8(told.stderr).unwrap();
+    for word in words.iter().chain(&[path.to_str().unwrap()]) {
+        assert!(complaint.contains(word), "{word} in {complaint}");
+    }
+}
+
 #[test]
 fn a_file_that_is_no_segment_is_named_as_such() {
     let (_scratch, path) = scratch();
-    std::fs::write(&path, vec![0; 8_192]).unwrap();
-    let told = output(&["--once", "--segment", path.to_str().unwrap()]);
-    assert_eq!(told.status.code(), Some(3));
-    let complaint = String::from_utf8(told.stderr).unwrap();
-    assert!(
-        complaint.contains("UNREADABLE") && complaint.contains("not a segment"),
-        "{complaint}"
-    );
+    let magic = [b"BIFROST\x01".as_slice(), &[0xff; 8_184]].concat();
+    for (bytes, reason) in [
+        (vec![], "too short to be a segment"),
+        (vec![0xa5; 4_095], "too short to be a segment"),
+        (vec![0; 8_192], "not a segment of a gateway"),
+        (vec![0xa5; 8_192], "not a segment of a gateway"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        complains(&path, &["UNREADABLE", reason]);
+    }
+    std::fs::write(&path, magic).unwrap();
+    complains(&path, &["INCOMPATIBLE", "layout 4294967295"]);
+}
+
+#[test]
+fn a_segment_that_was_cut_before_it_is_opened_is_named_as_such() {
+    let (_scratch, path) = scratch();
+    drop(Gateway::start(&path, 4_711));
+    cut(&path, 8_192);
+    complains(&path, &["UNREADABLE", "does not fit the file"]);
+}
+
+#[test]
+fn another_layout_is_refused_and_both_versions_are_named() {
+    let (_scratch, path) = scratch();
+    drop(Gateway::start(&path, 4_711));
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    // Major version 9, minor version 3.
+    file.write_all_at(&[3, 0, 0, 0, 9, 0, 0, 0], 8).unwrap();
+    complains(&path, &["INCOMPATIBLE", "has layout 9", "reads layout 1"]);
+}
+
+#[test]
+fn a_segment_that_is_cut_under_its_reader_is_let_go_and_the_next_is_followed() {
+    let (scratch, gateway, mut terminal) = watching(&[]);
+    let path = scratch.path().join("gateway-4711.seg");
+    cut(&path, 10);
+    terminal.shows(&["UNREADABLE", "gateway-4711.seg"], || {});
+    drop(gateway);
+    std::fs::remove_file(&path).unwrap();
+    let mut next = Gateway::start(&path, 4_712);
+    terminal.shows(&["LIVE", "pid 4712"], || next.beat());
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
 }
