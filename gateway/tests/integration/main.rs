@@ -14,6 +14,7 @@ mod tunnel;
 
 mod access;
 mod admin;
+mod at_the_limit;
 mod bytes;
 mod canary;
 mod certificates;

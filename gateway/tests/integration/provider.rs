@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,6 +38,8 @@ pub struct Seen {
     pub body: String,
     /// The same, where it is no text.
     pub bytes: Vec<u8>,
+    /// When its last byte came.
+    pub at: Instant,
 }
 
 #[derive(Default)]
@@ -292,7 +294,13 @@ async fn read(stream: &mut TcpStream) -> Option<Seen> {
             if bytes.len() >= at + 4 + length {
                 let bytes = bytes.split_off(at + 4);
                 let body = String::from_utf8_lossy(&bytes).into_owned();
-                return Some(Seen { head, body, bytes });
+                let at = Instant::now();
+                return Some(Seen {
+                    head,
+                    body,
+                    bytes,
+                    at,
+                });
             }
         }
         match stream.read(&mut buffer).await {
