@@ -22,6 +22,7 @@ mod clients;
 mod connections;
 mod drain;
 mod errors;
+mod failover;
 mod http2;
 mod layering;
 mod outcomes;

@@ -26,15 +26,10 @@ fn ok() -> Vec<Step> {
     json(200, COMPLETION)
 }
 
-fn key(seen: &Seen) -> &str {
-    let (_, rest) = seen.head.split_once("authorization: bearer ").unwrap();
-    rest.lines().next().unwrap()
-}
-
 /// The keys that were seen, each only once.
 fn different_keys(provider: &Provider) -> usize {
     let seen = provider.seen();
-    let mut keys: Vec<_> = seen.iter().map(key).collect();
+    let mut keys: Vec<_> = seen.iter().map(Seen::key).collect();
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), seen.len(), "a key was tried twice");
@@ -63,11 +58,11 @@ async fn a_key_that_is_limited_or_refused_gives_way_to_the_next_at_once() {
         assert_eq!((record.outcome, record.attempts), (Outcome::Completed, 2));
         assert_eq!(different_keys(&provider), 2);
         // The key stays away afterwards.
-        let good = key(&provider.seen()[1]).to_owned();
+        let good = provider.seen()[1].key().to_owned();
         for _ in 0..8 {
             provider.then(ok());
             assert_eq!(ask(gateway.address, &chat("openai/m")).await.status, 200);
-            assert_eq!(key(provider.seen().last().unwrap()), good, "{status}");
+            assert_eq!(provider.seen().last().unwrap().key(), good, "{status}");
         }
         // A refused key is refused for every model; a limited one rests for its model alone.
         let is_for_all = [401, 402].contains(&status);
@@ -78,7 +73,7 @@ async fn a_key_that_is_limited_or_refused_gives_way_to_the_next_at_once() {
                 ask(gateway.address, &chat("openai/other")).await.status,
                 200
             );
-            others += usize::from(key(provider.seen().last().unwrap()) != good);
+            others += usize::from(provider.seen().last().unwrap().key() != good);
         }
         assert_eq!(others == 0, is_for_all, "{status}: {others} of 40");
     }
