@@ -125,6 +125,19 @@ async fn each_key_is_tried_once_and_then_there_is_one_clear_error() {
 }
 
 #[tokio::test]
+async fn the_client_is_told_when_the_first_key_is_back_whichever_failed_last() {
+    for waits in [[5, 20], [20, 5]] {
+        let limited = |seconds| json_with(429, &format!("retry-after: {seconds}\r\n"), "{}");
+        let provider = Provider::start(waits.map(limited).to_vec()).await;
+        let gateway = Gateway::start(&provider, &[TWO_KEYS]);
+        let answer = ask(gateway.address, &chat("openai/m")).await;
+        assert_eq!((answer.status, provider.seen().len()), (429, 2));
+        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((4..=5).contains(&wait), "{wait} of {waits:?}");
+    }
+}
+
+#[tokio::test]
 async fn attempts_are_counted_in_all_whatever_the_keys_and_the_kinds() {
     let limited = || json(429, "{}");
     let rows: [(Vec<Vec<Step>>, u16, usize); 5] = [
