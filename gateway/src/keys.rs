@@ -782,6 +782,17 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_prints_a_key_shows_its_name_and_not_its_value() {
+        let keys = keys(&[1.0]);
+        let lease = keys.leased(0);
+        // HTTP/2 keeps such a header out of its tables, too.
+        assert!(lease.credentials.as_ref().unwrap().is_sensitive());
+        let printed = format!("{keys:?} {lease:?}");
+        assert!(printed.contains("key-0"), "{printed}");
+        assert!(!printed.contains("sk-0"), "{printed}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_models_that_a_key_rests_for_are_bounded() {
         let keys = keys(&[1.0]);

@@ -14,6 +14,7 @@ mod tunnel;
 
 mod access;
 mod admin;
+mod at_the_limit;
 mod bytes;
 mod canary;
 mod certificates;
@@ -21,6 +22,7 @@ mod clients;
 mod connections;
 mod drain;
 mod errors;
+mod failover;
 mod http2;
 mod layering;
 mod outcomes;

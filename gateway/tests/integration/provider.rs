@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,13 +38,24 @@ pub struct Seen {
     pub body: String,
     /// The same, where it is no text.
     pub bytes: Vec<u8>,
+    /// When its last byte came.
+    pub at: Instant,
 }
 
-#[derive(Default)]
+impl Seen {
+    /// The key that it came with, in lower case.
+    pub fn key(&self) -> &str {
+        let (_, rest) = self.head.split_once("authorization: bearer ").unwrap();
+        rest.lines().next().unwrap()
+    }
+}
+
+type Answering = Box<dyn Fn(&Seen) -> Vec<Step> + Send>;
+
 struct Scripts {
     next: VecDeque<Vec<Step>>,
-    /// What every request behind the last script gets; none for a 500.
-    last: Option<Vec<Step>>,
+    /// What requests behind the last script get.
+    last: Answering,
 }
 
 /// A provider on a free port. The `n`th request gets the `n`th script; behind the last, a 500.
@@ -61,16 +72,21 @@ impl Provider {
     pub async fn start(scripts: Vec<Vec<Step>>) -> Self {
         Self::scripted(Scripts {
             next: scripts.into(),
-            last: None,
+            last: Box::new(|_| json(500, r#"{"error":{"message":"the script is over"}}"#)),
         })
         .await
     }
 
     /// A provider that does the same for every request.
     pub async fn always(script: Vec<Step>) -> Self {
+        Self::answering(move |_| script.clone()).await
+    }
+
+    /// A provider whose answer depends on what is asked.
+    pub async fn answering(answer: impl Fn(&Seen) -> Vec<Step> + Send + 'static) -> Self {
         Self::scripted(Scripts {
             next: VecDeque::new(),
-            last: Some(script),
+            last: Box::new(answer),
         })
         .await
     }
@@ -216,18 +232,16 @@ struct Serving {
 impl Serving {
     async fn serve(self, mut stream: TcpStream) {
         while let Some(request) = read(&mut stream).await {
+            let script = {
+                let mut scripts = self.scripts.lock().unwrap();
+                let next = scripts.next.pop_front();
+                next.unwrap_or_else(|| (scripts.last)(&request))
+            };
             let number = {
                 let mut seen = self.seen.lock().unwrap();
                 seen.push(request);
                 seen.len() - 1
             };
-            let script = {
-                let mut scripts = self.scripts.lock().unwrap();
-                let next = scripts.next.pop_front();
-                next.or_else(|| scripts.last.clone())
-            };
-            let script = script
-                .unwrap_or_else(|| json(500, r#"{"error":{"message":"the script is over"}}"#));
             for step in script {
                 let gone = match step {
                     Step::Send(bytes) => stream.write_all(&bytes).await.is_err(),
@@ -292,7 +306,13 @@ async fn read(stream: &mut TcpStream) -> Option<Seen> {
             if bytes.len() >= at + 4 + length {
                 let bytes = bytes.split_off(at + 4);
                 let body = String::from_utf8_lossy(&bytes).into_owned();
-                return Some(Seen { head, body, bytes });
+                let at = Instant::now();
+                return Some(Seen {
+                    head,
+                    body,
+                    bytes,
+                    at,
+                });
             }
         }
         match stream.read(&mut buffer).await {

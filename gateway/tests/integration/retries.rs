@@ -26,15 +26,10 @@ fn ok() -> Vec<Step> {
     json(200, COMPLETION)
 }
 
-fn key(seen: &Seen) -> &str {
-    let (_, rest) = seen.head.split_once("authorization: bearer ").unwrap();
-    rest.lines().next().unwrap()
-}
-
 /// The keys that were seen, each only once.
 fn different_keys(provider: &Provider) -> usize {
     let seen = provider.seen();
-    let mut keys: Vec<_> = seen.iter().map(key).collect();
+    let mut keys: Vec<_> = seen.iter().map(Seen::key).collect();
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), seen.len(), "a key was tried twice");
@@ -63,11 +58,11 @@ async fn a_key_that_is_limited_or_refused_gives_way_to_the_next_at_once() {
         assert_eq!((record.outcome, record.attempts), (Outcome::Completed, 2));
         assert_eq!(different_keys(&provider), 2);
         // The key stays away afterwards.
-        let good = key(&provider.seen()[1]).to_owned();
+        let good = provider.seen()[1].key().to_owned();
         for _ in 0..8 {
             provider.then(ok());
             assert_eq!(ask(gateway.address, &chat("openai/m")).await.status, 200);
-            assert_eq!(key(provider.seen().last().unwrap()), good, "{status}");
+            assert_eq!(provider.seen().last().unwrap().key(), good, "{status}");
         }
         // A refused key is refused for every model; a limited one rests for its model alone.
         let is_for_all = [401, 402].contains(&status);
@@ -78,7 +73,7 @@ async fn a_key_that_is_limited_or_refused_gives_way_to_the_next_at_once() {
                 ask(gateway.address, &chat("openai/other")).await.status,
                 200
             );
-            others += usize::from(key(provider.seen().last().unwrap()) != good);
+            others += usize::from(provider.seen().last().unwrap().key() != good);
         }
         assert_eq!(others == 0, is_for_all, "{status}: {others} of 40");
     }
@@ -127,6 +122,19 @@ async fn each_key_is_tried_once_and_then_there_is_one_clear_error() {
     assert!((19..=20).contains(&wait), "{wait}");
     assert_eq!(answer.json()["error"]["code"], "keys_resting");
     check(json(403, &refusal("forbidden")), 403, "forbidden", 429).await;
+}
+
+#[tokio::test]
+async fn the_client_is_told_when_the_first_key_is_back_whichever_failed_last() {
+    for waits in [[5, 20], [20, 5]] {
+        let limited = |seconds| json_with(429, &format!("retry-after: {seconds}\r\n"), "{}");
+        let provider = Provider::start(waits.map(limited).to_vec()).await;
+        let gateway = Gateway::start(&provider, &[TWO_KEYS]);
+        let answer = ask(gateway.address, &chat("openai/m")).await;
+        assert_eq!((answer.status, provider.seen().len()), (429, 2));
+        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((4..=5).contains(&wait), "{wait} of {waits:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 )]
 
 mod drain;
+mod names;
 mod process;
 mod readme;
 mod segment;

@@ -173,15 +173,15 @@ impl Demo {
 
     /// Its answer to a GET, head and all.
     pub(crate) fn get(&self, path: &str) -> String {
-        let mut connection = TcpStream::connect(&self.address).unwrap();
-        write!(
-            connection,
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).unwrap();
-        answer
+        get(&self.address, path)
+    }
+
+    /// Its admin listener's answer to a GET, head and all. It must log in JSON.
+    pub(crate) fn get_admin(&self, path: &str) -> String {
+        let log = self.logged();
+        let serving = log.lines().find(|line| line.contains("\"serving\""));
+        let serving: Value = serde_json::from_str(serving.unwrap()).unwrap();
+        get(serving["admin"].as_str().unwrap(), path)
     }
 
     /// Sends `signal`.
@@ -205,6 +205,18 @@ impl Demo {
             .unwrap();
         Load { child, requests }
     }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(
+        connection,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 impl Drop for Demo {

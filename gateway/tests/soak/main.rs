@@ -17,18 +17,23 @@ mod provider;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What must hold, and whether it did.
+/// How much of what must hold did.
 #[derive(Default)]
 pub struct Verdict {
-    has_failed: bool,
+    passed: u32,
+    failed: u32,
 }
 
 impl Verdict {
-    /// Prints a figure, and remembers if it is not as it must be.
+    /// Prints a figure, and counts whether it is as it must be.
     pub fn check(&mut self, what: &str, found: impl std::fmt::Display, holds: bool) {
-        let mark = if holds { "  ok" } else { "FAIL" };
+        let (mark, count) = if holds {
+            ("  ok", &mut self.passed)
+        } else {
+            ("FAIL", &mut self.failed)
+        };
+        *count += 1;
         println!("{mark}  {what}: {found}");
-        self.has_failed |= !holds;
     }
 }
 
@@ -60,9 +65,10 @@ fn main() -> ExitCode {
         bodies::run(&mut verdict).await;
         load::run(&load, &mut verdict).await;
     });
-    if verdict.has_failed {
-        ExitCode::FAILURE
-    } else {
+    println!("{} passed, {} failed", verdict.passed, verdict.failed);
+    if verdict.failed == 0 {
         ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

@@ -93,9 +93,10 @@ impl Gateway {
         PathBuf::from(format!("/proc/{}/{name}", self.process.id()))
     }
 
-    /// Its resident memory, in megabytes.
+    /// Its resident memory, in megabytes. A process that has ended has none.
     pub fn memory(&self) -> Memory {
         let status = fs::read_to_string(self.proc("status")).unwrap();
+        assert!(status.contains("VmRSS:"), "{}", self.last_words());
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
@@ -105,6 +106,16 @@ impl Gateway {
             all_mb: field("VmRSS:"),
             heap_mb: field("RssAnon:"),
         }
+    }
+
+    /// How it ended, as `waitpid` has it: a signal by its number, an exit status times 256; and the end of its log.
+    fn last_words(&self) -> String {
+        let stat = fs::read_to_string(self.proc("stat")).unwrap();
+        let code = stat.split_whitespace().next_back().unwrap_or_default();
+        let log = fs::read_to_string(self.place.path().join("log")).unwrap();
+        let mut last: Vec<_> = log.lines().rev().take(10).collect();
+        last.reverse();
+        format!("the gateway has ended ({code}): {}", last.join("\n"))
     }
 
     /// Descriptors that it has open.
