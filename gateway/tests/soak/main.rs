@@ -1,6 +1,6 @@
 //! The gateway as a process, under load from clients that leave and before a provider that fails, for as long as one
-//! likes: `cargo test --test soak -- --seconds 60 --rps 1000 [--reload]`. Without `--seconds` it does nothing, so that
-//! `cargo test` passes by it. It prints figures; its exit status says whether all held.
+//! likes: `cargo test --test soak -- --seconds 60 --rps 1000 [--reload]`; and what it adds, with `--added`. Without either
+//! it does nothing, so that `cargo test` passes by it. It prints figures; its exit status says whether all held.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 #![expect(
     unreachable_pub,
@@ -8,6 +8,7 @@
 )]
 
 mod abandoned;
+mod added;
 mod bodies;
 mod client;
 mod load;
@@ -43,17 +44,18 @@ fn argument(name: &str) -> Option<u32> {
 }
 
 fn main() -> ExitCode {
-    let Some(seconds) = argument("--seconds") else {
-        println!(
-            "say for how long: cargo test --test soak -- --seconds 60 [--rps 1000] [--reload]"
-        );
-        return ExitCode::SUCCESS;
-    };
-    let load = load::Load {
+    let asks_for = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let load = argument("--seconds").map(|seconds| load::Load {
         time: Duration::from_secs(seconds.into()),
         rps: argument("--rps").unwrap_or(1_000),
-        reload: std::env::args().any(|argument| argument == "--reload"),
-    };
+        reload: asks_for("--reload"),
+    });
+    if load.is_none() && !asks_for("--added") {
+        println!(
+            "say for how long: cargo test --test soak -- --seconds 60 [--rps 1000] [--reload]; or --added"
+        );
+        return ExitCode::SUCCESS;
+    }
     process::raise_descriptor_limit();
     let mut verdict = Verdict::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -61,9 +63,14 @@ fn main() -> ExitCode {
         .build()
         .unwrap();
     runtime.block_on(async {
-        abandoned::run(&mut verdict).await;
-        bodies::run(&mut verdict).await;
-        load::run(&load, &mut verdict).await;
+        if asks_for("--added") {
+            added::run(&mut verdict).await;
+        }
+        if let Some(load) = load {
+            abandoned::run(&mut verdict).await;
+            bodies::run(&mut verdict).await;
+            load::run(&load, &mut verdict).await;
+        }
     });
     println!("{} passed, {} failed", verdict.passed, verdict.failed);
     if verdict.failed == 0 {

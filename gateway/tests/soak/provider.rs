@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,12 +24,22 @@ pub enum Manner {
     Long,
     /// No word to a large request; an answer to a small one.
     SilentToLarge,
+    /// Whole answers after 5 ms, streams of 5 events 2 ms apart, and how long each took is remembered. It may close its
+    /// connection behind each.
+    Timed { closes: bool },
+}
+
+/// What is remembered of each request.
+#[derive(Default)]
+struct Log {
+    asked: HashMap<u64, u32>,
+    served: HashMap<u64, Duration>,
 }
 
 /// It lives on a thread of its own; all its connections are closed on drop.
 pub struct Provider {
     pub address: SocketAddr,
-    asked: Arc<Mutex<HashMap<u64, u32>>>,
+    log: Arc<Mutex<Log>>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -38,8 +48,8 @@ impl Provider {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(HashMap::new()));
-        let log = Arc::clone(&asked);
+        let log = Arc::new(Mutex::new(Log::default()));
+        let kept = Arc::clone(&log);
         let (stop, stopped) = oneshot::channel();
         let accept = async move {
             let listener = TcpListener::from_std(listener).unwrap();
@@ -59,21 +69,27 @@ impl Provider {
         });
         Self {
             address,
-            asked,
+            log: kept,
             _stop: stop,
         }
     }
 
     /// How often each request was asked here.
     pub fn asked(&self) -> HashMap<u64, u32> {
-        self.asked.lock().unwrap().clone()
+        self.log.lock().unwrap().asked.clone()
+    }
+
+    /// How long each request took here, from its last byte to its answer's.
+    pub fn served(&self) -> HashMap<u64, Duration> {
+        self.log.lock().unwrap().served.clone()
     }
 }
 
-async fn serve(mut stream: TcpStream, manner: Manner, asked: Arc<Mutex<HashMap<u64, u32>>>) {
+async fn serve(mut stream: TcpStream, manner: Manner, log: Arc<Mutex<Log>>) {
     while let Some(body) = read(&mut stream).await {
-        if let Some(id) = id_of(&body) {
-            *asked.lock().unwrap().entry(id).or_insert(0) += 1;
+        let (begun, id) = (Instant::now(), id_of(&body));
+        if let Some(id) = id {
+            *log.lock().unwrap().asked.entry(id).or_insert(0) += 1;
         }
         let is_stream = memchr::memmem::find(&body, b"\"stream\":true").is_some();
         let done = match manner {
@@ -81,7 +97,20 @@ async fn serve(mut stream: TcpStream, manner: Manner, asked: Arc<Mutex<HashMap<u
             Manner::Long => send_stream(&mut stream, 200, Duration::from_millis(10)).await,
             Manner::SilentToLarge if body.len() > 1 << 20 => stall(&mut stream).await,
             Manner::SilentToLarge => send_whole(&mut stream).await,
+            Manner::Timed { .. } if is_stream => {
+                send_stream(&mut stream, 5, Duration::from_millis(2)).await
+            }
+            Manner::Timed { .. } => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                send_whole(&mut stream).await
+            }
         };
+        if let (Some(id), Manner::Timed { .. }) = (id, manner) {
+            log.lock().unwrap().served.insert(id, begun.elapsed());
+        }
+        if manner == (Manner::Timed { closes: true }) {
+            return;
+        }
         if done.is_err() {
             return;
         }
