@@ -20,6 +20,8 @@ fn main() {
         segment: Some(PathBuf::from(scratch.path()).join("bench.seg")),
         thresholds: Thresholds::default(),
         instance: None,
+        credit_mode: None,
+        instance_metadata: config::InstanceMetadata::Off,
     };
     let clock = Clock::new();
     let (telemetry, exporter) = self_test::start(&settings, &clock).expect("an exporter");

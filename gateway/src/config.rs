@@ -25,6 +25,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bifrost_shared::layout::CreditMode;
 use bifrost_shared::thresholds::Thresholds;
 
 mod defaults;
@@ -291,8 +292,23 @@ pub struct Telemetry {
     pub segment: Option<PathBuf>,
     /// `telemetry.thresholds.*`: the limits that the verdict is made by.
     pub thresholds: Thresholds,
-    /// `telemetry.instance`: the instance type, where it is known.
+    /// `telemetry.instance`: the instance type. It wins over what the metadata say.
     pub instance: Option<String>,
+    /// `telemetry.credit_mode`: what happens when CPU credits are spent. It wins, too.
+    pub credit_mode: Option<CreditMode>,
+    /// `telemetry.instance_metadata`: whether an EC2 instance is asked what it is.
+    pub instance_metadata: InstanceMetadata,
+}
+
+/// Whether an EC2 instance's metadata are asked for what the settings leave open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceMetadata {
+    /// Where the machine's firmware says that it is one.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
 }
 
 /// What is logged, and how.

@@ -1,5 +1,7 @@
 //! What the gateway uses of its machine: memory and processor time, once a second.
 
+pub mod instance;
+
 use std::fs;
 use std::io;
 

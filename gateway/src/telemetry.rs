@@ -414,6 +414,8 @@ mod tests {
             segment: Some(segment.to_owned()),
             thresholds: Thresholds::default(),
             instance: None,
+            credit_mode: None,
+            instance_metadata: config::InstanceMetadata::Off,
         };
         let description = Description {
             buffer_size: 15_000,

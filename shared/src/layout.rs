@@ -85,6 +85,12 @@ pub mod header {
     pub const TEXT_WORDS: usize = 8;
 }
 
+/// Whether `text` has the form of an instance type, such as `t3.medium`, and is short enough for the header.
+#[must_use]
+pub fn is_instance_type(text: &str) -> bool {
+    (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// What a section holds. Readers skip kinds that they do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]

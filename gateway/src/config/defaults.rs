@@ -20,7 +20,7 @@ pub(super) const PROFILES: [Profile; 4] = [
 ];
 
 #[rustfmt::skip]
-const SETTINGS: [(&str, &str); 21] = [
+const SETTINGS: [(&str, &str); 22] = [
     ("profile",                              "t3.medium"),
     ("server.listen",                        "127.0.0.1:8080"),
     ("server.header_timeout",                "10s"),
@@ -34,6 +34,7 @@ const SETTINGS: [(&str, &str); 21] = [
     ("admin.enabled",                        "true"),
     ("admin.listen",                         "127.0.0.1:8081"),
     ("telemetry.enabled",                    "true"),
+    ("telemetry.instance_metadata",          "auto"),
     ("telemetry.thresholds.queue_wait",      "75us"), // these four: the page's t3.medium, `Thresholds::T3_MEDIUM`
     ("telemetry.thresholds.load",            "4000"),
     ("telemetry.thresholds.memory_percent",  "75"),

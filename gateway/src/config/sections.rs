@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use bifrost_shared::layout::{CreditMode, is_instance_type};
 use bifrost_shared::thresholds::Thresholds;
 use tracing::Level;
 
@@ -11,8 +12,8 @@ use super::defaults::{PROFILES, WORKERS_MAX};
 use super::nearest::nearest;
 use super::section::Section;
 use super::{
-    Admin, Client, ClientKey, Config, Log, Server, Telemetry, TlsFiles, keys, provider, scalar,
-    secret,
+    Admin, Client, ClientKey, Config, InstanceMetadata, Log, Server, Telemetry, TlsFiles, keys,
+    provider, scalar, secret,
 };
 
 /// Everything.
@@ -191,21 +192,35 @@ fn telemetry(section: &mut Section) -> Option<Telemetry> {
         "the path of a directory, or of a file that ends in .seg",
     );
     let thresholds = section.section("thresholds", thresholds);
-    let is_label =
-        |text: &str| text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let label = |text: &str| {
-        if is_label(text) {
+    let instance_type = |text: &str| {
+        if is_instance_type(text) {
             Ok(text.to_owned())
         } else {
             Err(None)
         }
     };
-    let instance = section.parse("instance", "an instance type such as t3.medium", label);
+    let instance = section.parse(
+        "instance",
+        "an instance type such as t3.medium",
+        instance_type,
+    );
+    let modes = [CreditMode::Standard, CreditMode::Unlimited].map(|mode| (mode.label(), mode));
+    let credit_mode = section.choice("credit_mode", &modes);
+    let instance_metadata = section.choice(
+        "instance_metadata",
+        &[
+            ("auto", InstanceMetadata::Auto),
+            ("on", InstanceMetadata::On),
+            ("off", InstanceMetadata::Off),
+        ],
+    );
     Some(Telemetry {
         enabled: enabled?,
         segment: segment.map(PathBuf::from),
         thresholds: thresholds?,
         instance,
+        credit_mode,
+        instance_metadata: instance_metadata?,
     })
 }
 

@@ -9,9 +9,10 @@ mod secrets;
 use std::path::Path;
 use std::time::Duration;
 
+use bifrost_shared::layout::CreditMode;
 use tempfile::TempDir;
 
-use super::{Environment, Flag, Loaded, Problems, Sources, load};
+use super::{Environment, Flag, InstanceMetadata, Loaded, Problems, Sources, load};
 
 /// A user's world: a directory, and what was typed.
 struct World {
@@ -250,11 +251,13 @@ X-Title = 'title'
 
 #[test]
 fn a_file_may_write_numbers_and_truths_as_texts_and_the_other_way_round() {
-    let config = toml("[server]\nworkers = '3'\nserver_timing = 'yes'\n[telemetry]\nsegment = 5\ninstance = 't3.medium'").loaded().config;
+    let config = toml("[server]\nworkers = '3'\nserver_timing = 'yes'\n[telemetry]\nsegment = 5\ninstance = 't3.medium'\ncredit_mode = 'Unlimited'").loaded().config;
     assert_eq!(config.server.workers.get(), 3);
     assert!(config.server.server_timing);
     assert_eq!(config.telemetry.segment.as_deref(), Some(Path::new("5")));
     assert_eq!(config.telemetry.instance.as_deref(), Some("t3.medium"));
+    assert_eq!(config.telemetry.credit_mode, Some(CreditMode::Unlimited));
+    assert_eq!(config.telemetry.instance_metadata, InstanceMetadata::Auto);
 }
 
 #[test]

@@ -80,6 +80,7 @@ impl Gateway {
             ("SERVER__LISTEN", "127.0.0.1:0"),
             ("ADMIN__LISTEN", "127.0.0.1:0"),
             ("TELEMETRY__SEGMENT", segment.to_str().unwrap()),
+            ("TELEMETRY__INSTANCE_METADATA", "off"),
         ];
         let loaded = loaded(&[&own[..], variables].concat());
         let server = Server::start(loaded.config)?;

@@ -142,6 +142,7 @@ impl Demo {
         let [out, log] = ["out", "log"].map(|name| place.0.path().join(format!("{number}.{name}")));
         let process = program
             .args(["--demo", "--listen", "127.0.0.1:0", "--segment", segment])
+            .env("BIFROST_TELEMETRY__INSTANCE_METADATA", "off")
             .args(flags)
             .stdout(fs::File::create(&out).unwrap())
             .stderr(fs::File::create(&log).unwrap())
