@@ -5,6 +5,7 @@
 
 mod absent;
 mod counts;
+mod credits;
 mod header;
 mod help;
 mod small;

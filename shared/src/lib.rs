@@ -1,5 +1,5 @@
 //! What the gateway and its monitor both know: the stages of a request, the record that each leaves, the shared-memory
-//! segment that carries them, and the thresholds that they are judged by.
+//! segment that carries them, the thresholds that they are judged by, and how long CPU credits last.
 //!
 //! # The segment
 //!
@@ -44,6 +44,7 @@
 //! - `unsafe` is in [`segment`] only, and only to map the file.
 //! - Nothing here knows an async runtime or a terminal.
 
+pub mod credits;
 pub mod histogram;
 pub mod layout;
 mod numbered;

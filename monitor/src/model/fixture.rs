@@ -174,6 +174,7 @@ fn gauges(in_flight: u64) -> [u64; Gauge::COUNT] {
         (Gauge::RssPeak, 1_312_790_000),
         (Gauge::MemoryLimit, 4_000_000_000),
         (Gauge::Cpu, 710),
+        (Gauge::HostCpu, 720),
         (Gauge::SchedulerDelay, 31_000),
     ] {
         gauges[gauge.index()] = value;

@@ -5,13 +5,16 @@
 //! state      live, starting, draining, stalled, stuck, dead, stopped;
 //!            no_gateway, denied, incompatible, unreadable
 //! message    what was tried and what to do, without a gateway
-//! segment, pid, version, layout, instance, vcpus, memory_limit,
+//! segment, pid, version, layout, instance, credit_mode (standard, unlimited, unknown), vcpus, memory_limit,
 //! started_at_unix_ns, uptime_ns, data_age_ns, workers, buffer_size, pool_size, stamp_cost_ps
 //! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text]
 //! triggers   by key: state (ok, watch, breach, unknown, reference), unit (ns, per_second, bytes),
 //!            now, mean_60s, limit, seconds_over, seconds, held_ns
 //! counters   by key, exact, since start
 //! gauges     by key
+//! credits    an estimate, and null where the instance has no CPU credits or is not known: balance_low and balance_high
+//!            (below 0: surplus credits), balance_max, earned_per_hour, baseline_permille, used_permille (mean of the last
+//!            minute), runway_low_ns and runway_high_ns at that use (null: it lasts), observed_ns
 //! window     seconds; estimated: whether quantiles are partly made of closed seconds
 //! stages     by key: in_overhead, reference_medium_ns, reference_xlarge_ns,
 //!            since_start and window: count, mean_ns, p50_ns, p95_ns, p99_ns, max_ns
@@ -22,6 +25,7 @@
 
 use std::collections::BTreeMap;
 
+use bifrost_shared::credits::Credits;
 use bifrost_shared::layout::{Counter, Gauge};
 use bifrost_shared::stage::{Series, Stage};
 use serde::Serialize;
@@ -47,6 +51,7 @@ struct Report<'a> {
     version: &'a str,
     layout: String,
     instance: &'a str,
+    credit_mode: &'static str,
     vcpus: u64,
     memory_limit: u64,
     started_at_unix_ns: u64,
@@ -60,6 +65,7 @@ struct Report<'a> {
     triggers: BTreeMap<&'static str, TriggerReport>,
     counters: BTreeMap<&'static str, Option<u64>>,
     gauges: BTreeMap<&'static str, Option<u64>>,
+    credits: Option<CreditsReport>,
     window: WindowReport,
     stages: BTreeMap<&'static str, SeriesReport>,
     overhead: SeriesReport,
@@ -96,6 +102,19 @@ struct TriggerReport {
     seconds_over: u64,
     seconds: u64,
     held_ns: u64,
+}
+
+#[derive(Serialize)]
+struct CreditsReport {
+    balance_low: f64,
+    balance_high: f64,
+    balance_max: u64,
+    earned_per_hour: u64,
+    baseline_permille: u64,
+    used_permille: f64,
+    runway_low_ns: Option<u64>,
+    runway_high_ns: Option<u64>,
+    observed_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -143,6 +162,7 @@ impl<'a> Report<'a> {
             version: &header.build,
             layout: format!("{}.{}", header.version.0, header.version.1),
             instance: &header.instance,
+            credit_mode: header.credit_mode.label(),
             vcpus: header.vcpus,
             memory_limit: header.memory_limit,
             started_at_unix_ns: header.started_at,
@@ -162,6 +182,7 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|gauge| (gauge.key(), gateway.gauge(*gauge)))
                 .collect(),
+            credits: gateway.credits().map(|it| CreditsReport::of(&it)),
             window: WindowReport {
                 seconds: model.window.seconds(),
                 estimated: gateway.is_estimated(model.window),
@@ -220,6 +241,24 @@ fn triggers(verdict: &Verdict) -> BTreeMap<&'static str, TriggerReport> {
     };
     let judged = verdict.triggers.iter();
     judged.map(|it| (it.trigger.key(), report(it))).collect()
+}
+
+impl CreditsReport {
+    fn of(credits: &Credits) -> Self {
+        // An estimate's further digits say nothing.
+        let rounded = |value: f64| (value * 100.0).round() / 100.0;
+        Self {
+            balance_low: rounded(credits.balance.low),
+            balance_high: rounded(credits.balance.high),
+            balance_max: credits.instance.balance_max,
+            earned_per_hour: credits.instance.earned_per_hour,
+            baseline_permille: credits.instance.baseline_permille,
+            used_permille: rounded(credits.used_permille),
+            runway_low_ns: credits.runway_ns.map(|runway| runway.low),
+            runway_high_ns: credits.runway_ns.map(|runway| runway.high),
+            observed_ns: credits.observed_ns,
+        }
+    }
 }
 
 impl SeriesReport {
@@ -293,6 +332,13 @@ mod tests {
             ("/triggers/queue_wait/unit", "ns".into()),
             ("/counters/completed", 885_000.into()),
             ("/gauges/rss", 1_290_000_000_u64.into()),
+            ("/credit_mode", "unlimited".into()),
+            // Five minutes at 72 %: 7.2 spent and 2 earned. The use is 62.4 an hour above what is earned.
+            ("/credits/balance_low", (-5.2).into()),
+            ("/credits/balance_high", 570.8.into()),
+            ("/credits/used_permille", 720.0.into()),
+            ("/credits/runway_low_ns", 0.into()),
+            ("/credits/observed_ns", 300_000_000_000_u64.into()),
             ("/window/seconds", 60.into()),
             ("/window/estimated", true.into()),
             ("/stages/queue_wait/in_overhead", true.into()),
@@ -311,6 +357,16 @@ mod tests {
         let counts =
             ["counters", "gauges", "stages"].map(|key| object[key].as_object().unwrap().len());
         assert_eq!(counts, [Counter::COUNT, Gauge::COUNT, Stage::COUNT]);
+    }
+
+    #[test]
+    fn an_instance_without_credits_has_none_told() {
+        for instance in ["", "c7i.large"] {
+            let mut header = fixture::header();
+            header.instance = instance.into();
+            let model = fixture::seen(fixture::reading_of(&header, &[fixture::row(1, 1)]));
+            assert_eq!(object(&model, None)["credits"], Value::Null, "{instance}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Every counter and gauge by its name, where there is room to spare.
+//! Every counter and gauge by its name, and how long CPU credits last, where there is room to spare.
 
 use bifrost_shared::layout::{Counter, Gauge};
 use ratatui::buffer::Buffer;
@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Widget as _;
 
-use super::{row, style};
+use super::{credits, row, style};
 use crate::format;
 use crate::model::Gateway;
 
@@ -34,8 +34,11 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
         .map(|(name, text)| format!("{name:<NAME$}{text:>14}   "))
         .collect();
     Line::styled("Since start, and now", style::HEAD).render(row(area, 0), buffer);
-    for (place, cells) in cells.chunks(across).enumerate() {
-        Line::from(cells.concat()).render(row(area, place + 1), buffer);
+    let cells = cells.chunks(across).map(|cells| Line::from(cells.concat()));
+    // Credits first: where not all fits, the last of the counts are the least loss.
+    let credits = gateway.credits().map(|it| credits::line(&it));
+    for (place, line) in credits.into_iter().chain(cells).enumerate() {
+        line.render(row(area, place + 1), buffer);
     }
 }
 
