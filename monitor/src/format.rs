@@ -28,6 +28,32 @@ pub(crate) fn duration(ns: u64) -> String {
     time(ns, |_| 2)
 }
 
+/// A measured time less `floor`, what the clock's own readings take of it, as in `47.12 µs`. What is left but not above
+/// the floor is noise, and only said to be no more. Zero is exact: the clock was not read.
+pub(crate) fn measured(ns: u64, floor: u64) -> String {
+    match above(ns, floor) {
+        Some(rest) => duration(rest),
+        None => format!("<= {}", duration(floor)),
+    }
+}
+
+/// How many times `reference` fits into a measured time less `floor`.
+pub(crate) fn measured_ratio(ns: u64, floor: u64, reference: u64) -> String {
+    match above(ns, floor) {
+        Some(rest) => ratio(rest, reference),
+        None => format!("<={}", ratio(floor, reference)),
+    }
+}
+
+/// `ns` less `floor`; none where that tells nothing.
+const fn above(ns: u64, floor: u64) -> Option<u64> {
+    match ns.saturating_sub(floor) {
+        _ if ns == 0 => Some(0),
+        rest if rest <= floor => None,
+        rest => Some(rest),
+    }
+}
+
 /// A time of `ns` nanoseconds with three significant digits, as in `47.1 µs`; whole below a microsecond.
 pub(crate) fn brief(ns: u64) -> String {
     time(ns, significant_decimals)
@@ -212,6 +238,26 @@ mod tests {
         ] {
             assert_eq!((duration(ns).as_str(), brief(ns).as_str()), (long, short));
         }
+    }
+
+    #[test]
+    fn what_is_not_above_the_clocks_floor_is_no_figure() {
+        for (ns, floor, text) in [
+            (0, 10, "0 ns"),
+            (1, 10, "<= 10 ns"),
+            (10, 10, "<= 10 ns"),
+            (20, 10, "<= 10 ns"),
+            (21, 10, "11 ns"),
+            (47_130, 10, "47.12 µs"),
+            (5, 0, "5 ns"),
+            (0, 0, "0 ns"),
+            (u64::MAX, 10, ">99,999 s"),
+        ] {
+            assert_eq!(measured(ns, floor), text, "{ns} {floor}");
+        }
+        assert_eq!(measured_ratio(42, 10, 16), "2.00x");
+        assert_eq!(measured_ratio(12, 10, 16), "<=0.63x");
+        assert_eq!(measured_ratio(0, 10, 16), "0.00x");
     }
 
     #[test]

@@ -288,6 +288,11 @@ impl Gateway {
         &self.rows
     }
 
+    /// What reading the clock takes of a stage's time, nanoseconds, rounded up: less than that is no figure.
+    pub(crate) fn floor(&self) -> u64 {
+        self.header().stamp_cost_ps.div_ceil(1_000)
+    }
+
     /// How long its instance's CPU credits last, estimated. None where it has none, or it is not known.
     pub(crate) fn credits(&self) -> Option<Credits> {
         self.credits.as_ref()?.credits()

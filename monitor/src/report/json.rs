@@ -6,7 +6,8 @@
 //!            no_gateway, denied, incompatible, unreadable
 //! message    what was tried and what to do, without a gateway
 //! segment, pid, version, layout, instance, credit_mode (standard, unlimited, unknown), vcpus, memory_limit,
-//! started_at_unix_ns, uptime_ns, data_age_ns, workers, buffer_size, pool_size, stamp_cost_ps
+//! started_at_unix_ns, uptime_ns, data_age_ns, workers, buffer_size, pool_size, stamp_cost_ps,
+//! floor_ns   what reading the clock takes of a stage's time; it is in all figures here, and deducted on the screen
 //! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text]
 //! triggers   by key: state (ok, watch, breach, unknown, reference), unit (ns, per_second, bytes),
 //!            now, mean_60s, limit, seconds_over, seconds, held_ns
@@ -61,6 +62,7 @@ struct Report<'a> {
     buffer_size: u64,
     pool_size: u64,
     stamp_cost_ps: u64,
+    floor_ns: u64,
     verdict: Judgement<'a>,
     triggers: BTreeMap<&'static str, TriggerReport>,
     counters: BTreeMap<&'static str, Option<u64>>,
@@ -172,6 +174,7 @@ impl<'a> Report<'a> {
             buffer_size: header.buffer_size,
             pool_size: header.pool_size,
             stamp_cost_ps: header.stamp_cost_ps,
+            floor_ns: gateway.floor(),
             verdict: Judgement::of(&gateway.verdict),
             triggers: triggers(&gateway.verdict),
             counters: Counter::ALL
@@ -325,6 +328,8 @@ mod tests {
             ("/pid", 4_711.into()),
             ("/version", "0.1.0".into()),
             ("/layout", "2.0".into()),
+            ("/floor_ns", 10.into()), // 9.5 ns
+            ("/stages/key_selection/window/mean_ns", 15.into()),
             ("/verdict/state", "stay".into()),
             ("/triggers/load/state", "ok".into()),
             ("/triggers/load/mean_60s", 2_950.into()),

@@ -8,10 +8,11 @@ use ratatui::widgets::{Block, Clear, Paragraph, Widget as _, Wrap};
 use crate::input::KEYS;
 
 const WIDTH: u16 = 64;
-const LEGEND: [&str; 6] = [
+const LEGEND: [&str; 7] = [
     "*  a stage that counts in the overhead, the page's formula",
     "medium, xlarge  the page's means on these instances",
     "ratio  mean here to mean on the page's t3.medium",
+    "<=  no longer than reading the clock takes, which is deducted",
     "~  quantiles partly from closed seconds, before we came",
     "state  BREACH asks for an upgrade, WATCH comes before it,",
     "       REF has no limit known for this host",

@@ -20,13 +20,31 @@ const NAME: usize = 22;
 const VALUE: usize = 10;
 const RATIO: usize = 8;
 
-/// What a column says of a row. None leaves a dash.
-type Column = (&'static str, fn(&Entry) -> Option<u64>);
+/// A column's name, and what it says of a row.
+type Column = (&'static str, fn(&Entry) -> String);
 
 /// A row's figures.
 struct Entry {
     series: Series,
     stats: Stats,
+    /// What readings of the clock take of each value, nanoseconds.
+    floor: u64,
+}
+
+impl Entry {
+    fn measured(&self, value: Option<u64>) -> String {
+        value.map_or(format::NONE.to_owned(), |ns| {
+            format::measured(ns, self.floor)
+        })
+    }
+
+    /// The mean in proportion to the page's.
+    fn ratio(&self) -> String {
+        match (self.stats.mean, self.series.reference_ns().0) {
+            (Some(mean), Some(medium)) => format::measured_ratio(mean, self.floor, medium),
+            _ => format::NONE.to_owned(),
+        }
+    }
 }
 
 pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
@@ -34,9 +52,11 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
     Line::styled(head(model, gateway, &columns), style::HEAD).render(row(area, 0), buffer);
     let places = usize::from(area.height).saturating_sub(1);
     for (place, series) in shown(places).into_iter().enumerate() {
+        let stats = model.in_window(gateway, series);
         let entry = Entry {
             series,
-            stats: model.in_window(gateway, series),
+            stats,
+            floor: floor(model, gateway, series),
         };
         let style = if is_of_page(series) {
             style::PLAIN
@@ -47,19 +67,41 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
     }
 }
 
+/// A stage lasts from one stamp to the next and so holds one reading of the clock, and the overhead as many as stages
+/// that it sums. The others are told as they were measured: what is long, or none of a request's work, has no use for
+/// such a deduction.
+fn floor(model: &Model, gateway: &Gateway, series: Series) -> u64 {
+    let is_entered = |stage: &Stage| {
+        let mean = model.in_window(gateway, Series::Stage(*stage)).mean;
+        stage.in_overhead() && mean > Some(0)
+    };
+    match series {
+        Series::Stage(_) => gateway.floor(),
+        Series::Overhead => {
+            let stages = Stage::ALL.iter().filter(|stage| is_entered(stage)).count();
+            gateway.floor().saturating_mul(stages as u64)
+        }
+        _ => 0,
+    }
+}
+
 /// The columns that there is room for, in order.
 fn columns(width: u16) -> Vec<Column> {
     let all: [(u16, Column); 7] = [
-        (0, ("mean", |entry| entry.stats.mean)),
-        (80, ("p50", |entry| entry.stats.p50)),
-        (0, ("p95", |entry| entry.stats.p95)),
-        (80, ("p99", |entry| entry.stats.p99)),
-        (100, ("max", |entry| entry.stats.max)),
-        (0, ("medium", |entry| entry.series.reference_ns().0)),
-        (100, ("xlarge", |entry| entry.series.reference_ns().1)),
+        (0, ("mean", |entry| entry.measured(entry.stats.mean))),
+        (80, ("p50", |entry| entry.measured(entry.stats.p50))),
+        (0, ("p95", |entry| entry.measured(entry.stats.p95))),
+        (80, ("p99", |entry| entry.measured(entry.stats.p99))),
+        (100, ("max", |entry| entry.measured(entry.stats.max))),
+        (0, ("medium", |entry| time(entry.series.reference_ns().0))),
+        (100, ("xlarge", |entry| time(entry.series.reference_ns().1))),
     ];
     let fits = all.into_iter().filter(|(needed, _)| width >= *needed);
     fits.map(|(_, column)| column).collect()
+}
+
+fn time(ns: Option<u64>) -> String {
+    ns.map_or(format::NONE.to_owned(), format::duration)
 }
 
 /// As many rows as there are places, in the order of a request's life. The page's own come first where not all fit.
@@ -110,13 +152,8 @@ fn text(entry: &Entry, columns: &[Column]) -> String {
     let is_marked = matches!(entry.series, Series::Stage(stage) if stage.in_overhead());
     let mark = if is_marked { "*" } else { " " };
     let name = format!("{mark} {}", entry.series.label());
-    let text = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::duration);
-    let values = columns.iter().map(|(_, value)| text(value(entry)));
-    let ratio = match (entry.stats.mean, entry.series.reference_ns().0) {
-        (Some(mean), Some(medium)) => format::ratio(mean, medium),
-        _ => format::NONE.to_owned(),
-    };
-    aligned(&name, values, &ratio)
+    let values = columns.iter().map(|(_, text)| text(entry));
+    aligned(&name, values, &entry.ratio())
 }
 
 fn aligned(name: &str, values: impl Iterator<Item = String>, ratio: &str) -> String {
@@ -127,6 +164,43 @@ fn aligned(name: &str, values: impl Iterator<Item = String>, ratio: &str) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::fixture;
+
+    #[test]
+    fn a_stage_at_the_clocks_floor_is_told_as_that_and_not_as_a_figure() {
+        let line = |mean, p50, max| {
+            let entry = Entry {
+                series: Series::Stage(Stage::KeySelection),
+                stats: Stats {
+                    count: 2,
+                    mean: Some(mean),
+                    p50: Some(p50),
+                    max: Some(max),
+                    ..Stats::default()
+                },
+                floor: 10,
+            };
+            let line = text(&entry, &columns(100));
+            let words: Vec<_> = line.split_whitespace().skip(3).collect();
+            words.join(" ")
+        };
+        assert_eq!(line(26, 10, 60), "16 ns <= 10 ns - - 50 ns 16 ns - 1.00x");
+        assert_eq!(
+            line(15, 8, 24),
+            "<= 10 ns <= 10 ns - - 14 ns 16 ns - <=0.63x"
+        );
+        assert_eq!(line(0, 0, 0), "0 ns 0 ns - - 0 ns 16 ns - 0.00x");
+    }
+
+    #[test]
+    fn the_overhead_is_told_less_a_reading_for_each_stage_that_it_sums() {
+        let model = fixture::seen(fixture::page(2_950, 47_130));
+        let gateway = model.gateway().unwrap();
+        let of = |series| floor(&model, gateway, series);
+        assert_eq!(of(Series::Stage(Stage::BackOff)), 10);
+        assert_eq!(of(Series::Overhead), 70);
+        assert_eq!(of(Series::Total), 0);
+    }
 
     #[test]
     fn the_pages_stages_come_first_where_not_all_fit() {
