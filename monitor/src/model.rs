@@ -236,6 +236,7 @@ impl Gateway {
 
     fn absorb(&mut self, reading: Reading, at: u64, unix_ns: u64) {
         self.liveness = Liveness::of(&reading, at);
+        self.view = reading.view;
         self.freshness = reading.freshness;
         self.at = at;
         self.unix_ns = unix_ns;

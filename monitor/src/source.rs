@@ -13,6 +13,9 @@ use bifrost_shared::snapshot::{Rows, Unreadable, View};
 use crate::model::observation::{Observation, Reading, Sight, Trouble};
 use crate::model::samples::SampleFigures;
 
+/// How often labels are read again, nanoseconds: a reload may have changed them, and 256 texts are not for each look.
+const NAMES_EVERY: u64 = 1_000_000_000;
+
 /// Something that can be asked, again and again, how a gateway is.
 pub(crate) trait Source {
     /// What there is to see now, and what is new since the last time.
@@ -76,6 +79,8 @@ pub(crate) struct SegmentSource {
 struct Attached {
     opened: Opened,
     view: Rc<View>,
+    /// When its labels were last read, nanoseconds of the monotonic clock.
+    named_at: u64,
     rows: Rows,
 }
 
@@ -90,7 +95,7 @@ impl SegmentSource {
     }
 
     /// Attaches to a better segment where there is one. What is wrong matters only to who has none.
-    fn follow(&mut self) -> Result<(), Trouble> {
+    fn follow(&mut self, at: u64) -> Result<(), Trouble> {
         let mut trouble = None;
         for path in self.target.candidates() {
             if self.attached.as_ref().is_some_and(|it| it.is_at(&path)) {
@@ -99,7 +104,7 @@ impl SegmentSource {
             if self.attached.as_ref().is_some_and(|it| it.outweighs(&path)) {
                 continue;
             }
-            match Attached::to(&path) {
+            match Attached::to(&path, at) {
                 Ok(attached) => {
                     self.attached = Some(attached);
                     self.attachments += 1;
@@ -131,27 +136,7 @@ impl SegmentSource {
 
 impl Source for SegmentSource {
     fn poll(&mut self) -> Observation {
-        let followed = self.follow();
-        let reading = self
-            .attached
-            .as_mut()
-            .and_then(|it| it.read(self.attachments));
-        let sight = match (reading, followed) {
-            (Some(reading), _) => Sight::Gateway(Box::new(reading)),
-            (None, Err(trouble)) => Sight::Nothing(trouble),
-            (None, Ok(())) => {
-                let damaged = Trouble::Unreadable {
-                    path: self.attached.take().map(|it| it.opened.path().to_owned()),
-                    reason: Unreadable::Truncated.to_string(),
-                };
-                Sight::Nothing(damaged)
-            }
-        };
-        Observation {
-            at: monotonic_ns(),
-            unix_ns: unix_ns(),
-            sight,
-        }
+        self.look(monotonic_ns())
     }
 
     fn samples(&mut self) -> Option<SampleFigures> {
@@ -171,8 +156,35 @@ impl Source for SegmentSource {
     }
 }
 
+impl SegmentSource {
+    /// What there is to see at `at`, nanoseconds of the monotonic clock.
+    fn look(&mut self, at: u64) -> Observation {
+        let followed = self.follow(at);
+        let reading = self
+            .attached
+            .as_mut()
+            .and_then(|it| it.read(self.attachments, at));
+        let sight = match (reading, followed) {
+            (Some(reading), _) => Sight::Gateway(Box::new(reading)),
+            (None, Err(trouble)) => Sight::Nothing(trouble),
+            (None, Ok(())) => {
+                let damaged = Trouble::Unreadable {
+                    path: self.attached.take().map(|it| it.opened.path().to_owned()),
+                    reason: Unreadable::Truncated.to_string(),
+                };
+                Sight::Nothing(damaged)
+            }
+        };
+        Observation {
+            at,
+            unix_ns: unix_ns(),
+            sight,
+        }
+    }
+}
+
 impl Attached {
-    fn to(path: &Path) -> Result<Self, Trouble> {
+    fn to(path: &Path, at: u64) -> Result<Self, Trouble> {
         let opened = Opened::open(path).map_err(|error| trouble_of(path, &error))?;
         let unreadable = |error: Unreadable| trouble_with(path, &error);
         let words = opened
@@ -182,6 +194,7 @@ impl Attached {
         let rows = view.rows_from_oldest(words).map_err(unreadable)?;
         Ok(Self {
             view: Rc::new(view),
+            named_at: at,
             rows,
             opened,
         })
@@ -197,8 +210,15 @@ impl Attached {
     }
 
     /// None once the file was truncated.
-    fn read(&mut self, attachment: u64) -> Option<Reading> {
+    fn read(&mut self, attachment: u64, at: u64) -> Option<Reading> {
         let words: &[AtomicU64] = self.opened.words()?;
+        if at.saturating_sub(self.named_at) >= NAMES_EVERY {
+            self.named_at = at;
+            let names = self.view.names_now(words);
+            if names != self.view.names {
+                Rc::make_mut(&mut self.view).names = names;
+            }
+        }
         // The lock of a name that another file has taken over says nothing of this gateway.
         let alive = !self.opened.is_replaced() && is_alive(self.opened.path());
         // Rows first: a row that closes between the two must not be counted with figures that already hold it.
@@ -262,10 +282,10 @@ fn unix_ns() -> u64 {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use bifrost_shared::layout::{Counter, Gauge, header, segment_bytes};
+    use bifrost_shared::layout::{Counter, Gauge, NameKind, header, segment_bytes};
     use bifrost_shared::record::Record;
     use bifrost_shared::segment::Segment;
-    use bifrost_shared::snapshot::Header;
+    use bifrost_shared::snapshot::{Header, Name};
     use bifrost_shared::writer::Writer;
 
     use super::*;
@@ -357,6 +377,35 @@ mod tests {
         let mut second = gateway(&path, 2);
         close(&mut second, 3);
         assert_eq!(rows(), (2, 1));
+    }
+
+    #[test]
+    fn a_reload_changes_what_keys_are_called_within_a_second() {
+        const SECOND: u64 = 1_000_000_000;
+        let key = |name: &str| Name {
+            kind: NameKind::Key as u64,
+            index: 0,
+            is_stage: false,
+            in_overhead: false,
+            reference_ns: (None, None),
+            key: name.into(),
+            label: format!("openai/{name}"),
+        };
+        let scratch = tempfile::tempdir().unwrap();
+        let writer = gateway(&scratch.path().join("gateway.seg"), 1);
+        writer.rename(&[key("old"), key("spare")]);
+        let mut source = on_directory(&scratch);
+        let mut keys = |at| match source.look(at).sight {
+            Sight::Gateway(reading) => {
+                let names = reading.view.names_of(NameKind::Key);
+                names.map(|name| name.key.clone()).collect::<Vec<_>>()
+            }
+            Sight::Nothing(trouble) => panic!("{trouble:?}"),
+        };
+        assert_eq!(keys(5 * SECOND), ["old", "spare"]);
+        writer.rename(&[key("new")]);
+        assert_eq!(keys(6 * SECOND - 1), ["old", "spare"], "not at each look");
+        assert_eq!(keys(6 * SECOND), ["new"]);
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //!          │ header   magic (written last), version,      │  who: pid, start, boot id, build
 //!          │          section table, host, limits, state  │  constant, but for the state word
 //!     4096 ├──────────────────────────────────────────────┤
-//!          │ names    a label for each series, counter,   │  written once, before the magic
-//!          │          gauge, provider and key             │
+//!          │ names    a label for each series, counter,   │  before the magic; those of providers and
+//!          │          gauge, provider and key             │  keys again when settings are reloaded
 //!          ├──────────────────────────────────────────────┤
 //!          │ gauges   epoch │ heartbeats │ counters │     │  one epoch guards gauges, histograms
 //!          │          gauges │ faults │ runtimes          │  and slots

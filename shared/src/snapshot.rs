@@ -309,8 +309,9 @@ pub struct Freshness {
 pub struct View {
     /// Who writes it.
     pub header: Header,
-    /// Its labels.
+    /// Its labels, as they were when somebody last looked.
     pub names: Vec<Name>,
+    names_at: SectionPlace,
     gauges: SectionPlace,
     histograms: SectionPlace,
     seconds: SectionPlace,
@@ -327,8 +328,10 @@ impl View {
     pub fn of(words: &[AtomicU64]) -> Result<Self, Unreadable> {
         let header = read_header(words)?;
         let place = |kind: Section, what| find(words, kind).ok_or(Unreadable::Damaged(what));
+        let names_at = place(Section::Names, "list of names")?;
         let view = Self {
-            names: read_names(words, place(Section::Names, "list of names")?),
+            names: read_names(words, names_at),
+            names_at,
             gauges: place(Section::Gauges, "gauges section")?,
             histograms: place(Section::Histograms, "histograms section")?,
             seconds: place(Section::Seconds, "seconds section")?,
@@ -348,6 +351,13 @@ impl View {
         view.rows_from_oldest(words)?;
         view.samples_from_now(words)?;
         Ok(view)
+    }
+
+    /// The labels as they are now: a gateway that reloads its settings changes those of providers and keys. What is read
+    /// while it does may be one of each, and is right the next time.
+    #[must_use]
+    pub fn names_now(&self, words: &[AtomicU64]) -> Vec<Name> {
+        read_names(words, self.names_at)
     }
 
     /// The labels of one kind, in order.
