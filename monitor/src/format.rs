@@ -10,6 +10,11 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Past this many seconds a time is only said to be longer: no request takes a day, and columns have a width.
 const SECONDS_MAX: u64 = 99_999;
 
+/// A figure as `text` tells it, where there is one.
+pub(crate) fn or_none(value: Option<u64>, text: impl FnOnce(u64) -> String) -> String {
+    value.map_or(NONE.to_owned(), text)
+}
+
 /// A number with its thousands separated.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();

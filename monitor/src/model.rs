@@ -5,6 +5,7 @@
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod history;
+pub(crate) mod listed;
 pub(crate) mod liveness;
 pub(crate) mod observation;
 pub(crate) mod samples;
@@ -15,13 +16,14 @@ use std::rc::Rc;
 
 use bifrost_shared::credits::{self, Credits};
 use bifrost_shared::histogram::Histogram;
-use bifrost_shared::layout::{Counter, Gauge, SECONDS_CAPACITY};
+use bifrost_shared::layout::{Counter, Gauge, NameKind, SECONDS_CAPACITY};
 use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, View};
 use bifrost_shared::stage::Series;
 
 use crate::format::SECOND;
 use crate::verdict::{Judge, Verdict};
 use history::History;
+use listed::{Listed, ListedSeries};
 use liveness::Liveness;
 use observation::{Observation, Reading, Sight, Trouble};
 
@@ -177,8 +179,8 @@ impl Model {
         self.trouble.as_ref()
     }
 
-    /// What `series` of `gateway` came to in the window.
-    pub(crate) fn in_window(&self, gateway: &Gateway, series: Series) -> Stats {
+    /// What `series` of `gateway` came to in the window. None where its segment has no such series.
+    pub(crate) fn in_window(&self, gateway: &Gateway, series: &ListedSeries) -> Option<Stats> {
         gateway.in_window(series, self.window)
     }
 }
@@ -299,35 +301,72 @@ impl Gateway {
         self.credits.as_ref()?.credits()
     }
 
-    /// What `counter` has come to since the gateway started. None where the figures can't be read: the gateway died while
-    /// it changed them, before we came.
+    /// Its distributions: all that its segment names, and all that we know.
+    pub(crate) fn series(&self) -> Vec<ListedSeries> {
+        listed::series(&self.view)
+    }
+
+    /// One of those that we know.
+    pub(crate) fn one_series(&self, series: Series) -> ListedSeries {
+        listed::one(&self.view, series)
+    }
+
+    /// Its counters, likewise.
+    pub(crate) fn counters(&self) -> Vec<Listed<Counter>> {
+        let names = |counter: Counter| (counter.key(), counter.label());
+        let kind = NameKind::Counter;
+        listed::counts(&self.view, kind, Counter::ALL, names, |at| {
+            self.counter_at(at)
+        })
+    }
+
+    /// Its gauges, likewise.
+    pub(crate) fn gauges(&self) -> Vec<Listed<Gauge>> {
+        let names = |gauge: Gauge| (gauge.key(), gauge.label());
+        let kind = NameKind::Gauge;
+        listed::counts(&self.view, kind, Gauge::ALL, names, |at| self.gauge_at(at))
+    }
+
+    /// What `counter` has come to since the gateway started. None where its segment has no such counter, or the figures
+    /// can't be read: the gateway died while it changed them, before we came.
     pub(crate) fn counter(&self, counter: Counter) -> Option<u64> {
-        let figures = self.figures.as_ref()?;
-        Some(figures.counters[counter.index()])
+        self.counter_at(listed::place(&self.view, NameKind::Counter, counter.key())?)
     }
 
-    /// `gauge`, now or when the gateway last wrote; as of the last closed second where the figures can't be read.
+    /// `gauge`, now or when the gateway last wrote; as of the last closed second where the figures can't be read. None
+    /// where its segment has no such gauge.
     pub(crate) fn gauge(&self, gauge: Gauge) -> Option<u64> {
-        match (&self.figures, self.rows.back()) {
-            (Some(figures), _) => Some(figures.gauges[gauge.index()]),
-            (None, Some(row)) => Some(row.gauge(gauge)),
-            (None, None) => None,
-        }
+        self.gauge_at(listed::place(&self.view, NameKind::Gauge, gauge.key())?)
     }
 
-    /// What `series` came to since the gateway started. None where the figures can't be read.
-    pub(crate) fn since_start(&self, series: Series) -> Option<Stats> {
+    fn counter_at(&self, place: usize) -> Option<u64> {
+        self.figures.as_ref()?.counters.get(place).copied()
+    }
+
+    fn gauge_at(&self, place: usize) -> Option<u64> {
+        let gauges = match (&self.figures, self.rows.back()) {
+            (Some(figures), _) => &figures.gauges,
+            (None, row) => &row?.gauges,
+        };
+        gauges.get(place).copied()
+    }
+
+    /// What `series` came to since the gateway started. None where its segment has no such series, or the figures can't
+    /// be read.
+    pub(crate) fn since_start(&self, series: &ListedSeries) -> Option<Stats> {
         let figures = self.figures.as_ref()?;
-        figures.histograms.get(series.index()).map(Stats::of)
+        figures.histograms.get(series.place?).map(Stats::of)
     }
 
-    /// What `series` came to in the last `window`, or in the last one that the gateway lived.
-    pub(crate) fn in_window(&self, series: Series, window: Window) -> Stats {
+    /// What `series` came to in the last `window`, or in the last one that the gateway lived. None where its segment has
+    /// no such series.
+    pub(crate) fn in_window(&self, series: &ListedSeries, window: Window) -> Option<Stats> {
         if self.is_younger_than(window) {
-            return self.since_start(series).unwrap_or_default();
+            return self.since_start(series);
         }
         let before: Vec<_> = self.rows.iter().take(self.rows_before).collect();
-        Stats::of(&self.history.window(series, window.ns(), &before))
+        let histogram = self.history.window(series.place?, window.ns(), &before);
+        Some(Stats::of(&histogram))
     }
 
     /// Whether the quantiles of `window` are estimates, since part of it lies before we came.

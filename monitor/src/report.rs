@@ -34,16 +34,16 @@ pub(crate) fn line(model: &Model, look: Look) -> String {
 
 fn gist(model: &Model, gateway: &Gateway) -> String {
     let row = gateway.rows().back();
-    let time = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::brief);
+    let time = |value| format::or_none(value, format::brief);
     let now = |series| time(row.and_then(|row| row.mean(series)));
     let queue_wait = Series::Stage(Stage::QueueWait);
     let load = row.map_or(0, verdict::load);
-    let count = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::count);
-    let memory = gateway
-        .gauge(Gauge::Rss)
-        .map_or(format::NONE.to_owned(), |rss| {
-            format::percent(rss, gateway.header().memory_limit)
-        });
+    let gauge = |gauge| gateway.gauge(gauge);
+    let counter = |counter| gateway.counter(counter);
+    let memory = format::or_none(gauge(Gauge::Rss), |rss| {
+        format::percent(rss, gateway.header().memory_limit)
+    });
+    let total = model.in_window(gateway, &gateway.one_series(Series::Total));
     [
         format::clock(gateway.seen_at()),
         gateway.liveness.label().to_owned(),
@@ -51,9 +51,15 @@ fn gist(model: &Model, gateway: &Gateway) -> String {
         format!("load {}", format::rate(load)),
         format!("memory {memory}"),
         format!("overhead {}", now(Series::Overhead)),
-        format!("p99 {}", time(model.in_window(gateway, Series::Total).p99)),
-        format!("in flight {}", count(gateway.gauge(Gauge::InFlight))),
-        format!("lost {}", count(gateway.counter(Counter::Lost))),
+        format!("p99 {}", time(total.and_then(|it| it.p99))),
+        format!(
+            "in flight {}",
+            format::or_none(gauge(Gauge::InFlight), format::count)
+        ),
+        format!(
+            "lost {}",
+            format::or_none(counter(Counter::Lost), format::count)
+        ),
         gateway.verdict.text(),
     ]
     .join("  ")

@@ -113,7 +113,7 @@ fn panels(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
     let [judged, _, table, below] = Layout::vertical([
         Constraint::Length(triggers::ROWS),
         Constraint::Length(gap),
-        Constraint::Length(stages::ROWS_MAX),
+        Constraint::Length(stages::rows_max(gateway)),
         Constraint::Fill(1),
     ])
     .areas(body);

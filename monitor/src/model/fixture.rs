@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use bifrost_shared::layout::{
-    self, COUNTERS_ROOM, ClockKind, Counter, CreditMode, GAUGES_ROOM, Gauge, SERIES_ROOM, State,
-    VERSION_MAJOR, VERSION_MINOR,
+    self, COUNTERS_ROOM, ClockKind, Counter, CreditMode, GAUGES_ROOM, Gauge, NameKind, SERIES_ROOM,
+    State, VERSION_MAJOR, VERSION_MINOR,
 };
 use bifrost_shared::record::{Fault, Record};
 use bifrost_shared::segment::Segment;
-use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, Summary, View};
+use bifrost_shared::snapshot::{Figures, Freshness, Header, Name, Row, Summary, View};
 use bifrost_shared::stage::{Series, Stage};
 use bifrost_shared::thresholds::Thresholds;
 use bifrost_shared::writer::{Now, Writer};
@@ -93,6 +93,63 @@ pub(crate) fn reading_of(header: &Header, rows: &[Row]) -> Reading {
         rows: rows.to_vec(),
         figures: Some(figures()),
     }
+}
+
+/// A gateway of a later minor version: a stage, a series, a counter and a gauge more, of which only they have values.
+pub(crate) fn later() -> Reading {
+    let name = |kind: NameKind, index: usize, key: &str, label: &str| Name {
+        kind: kind as u64,
+        index: index as u64,
+        is_stage: false,
+        in_overhead: false,
+        reference_ns: (None, None),
+        key: key.into(),
+        label: label.into(),
+    };
+    let writer = Writer::new(Segment::on_heap(layout::segment_bytes()), &header(), &[]);
+    writer.rename(&[
+        name(NameKind::Series, SERIES_ROOM - 2, "cached", "Cached"),
+        Name {
+            is_stage: true,
+            in_overhead: true,
+            reference_ns: (Some(1_500), None),
+            ..name(
+                NameKind::Series,
+                SERIES_ROOM - 1,
+                "check",
+                "A check of what comes in",
+            )
+        },
+        // Of a version that has more room: there is no place for it here.
+        name(NameKind::Series, SERIES_ROOM, "beyond", "Beyond"),
+        name(NameKind::Counter, COUNTERS_ROOM - 1, "checked", "Checked"),
+        name(NameKind::Gauge, GAUGES_ROOM - 1, "checking", "Checking"),
+    ]);
+    let mut figures = figures();
+    figures.histograms[SERIES_ROOM - 1].record(3_000);
+    figures.counters[COUNTERS_ROOM - 1] = 4_711;
+    figures.gauges[GAUGES_ROOM - 1] = 8;
+    let header = Header {
+        started_at: UNIX_NS - SECOND,
+        ..header()
+    };
+    let mut view = View::of(writer.segment().words()).unwrap();
+    view.header = header;
+    Reading {
+        view: Rc::new(view),
+        figures: Some(figures),
+        ..reading(&[])
+    }
+}
+
+/// A gateway of an earlier minor version, which lacks a series, a counter and a gauge, and has something else in their
+/// places.
+pub(crate) fn earlier() -> Reading {
+    let mut reading = page(2_950, 47_130);
+    let view = Rc::make_mut(&mut reading.view);
+    view.names
+        .retain(|name| !["first_byte", "dials", "held_bytes"].contains(&name.key.as_str()));
+    reading
 }
 
 /// What a source says that has seen `reading`.
@@ -253,6 +310,8 @@ pub(crate) fn odd() -> Vec<Model> {
         Model::default(),
         absent(),
         seen(page(3_790, 91_800)),
+        seen(later()),
+        seen(earlier()),
         seen(reading_of(&zero, &[row(0, 0)])),
         seen(flooded),
         seen(torn),

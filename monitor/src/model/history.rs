@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 
 use bifrost_shared::histogram::{Histogram, bucket_of};
 use bifrost_shared::snapshot::{Figures, Row, Summary};
-use bifrost_shared::stage::Series;
 
 use crate::format::SECOND;
 
@@ -79,12 +78,12 @@ impl History {
         self.latest = Some((at, figures.histograms.clone()));
     }
 
-    /// What `series` counted in the last `window` nanoseconds before the latest figures. `rows` are the seconds that
+    /// What the series at `place` counted in the last `window` nanoseconds before the latest figures. `rows` are the seconds that
     /// were closed before the first figures came, oldest first.
-    pub(crate) fn window(&self, series: Series, window: u64, rows: &[&Row]) -> Histogram {
+    pub(crate) fn window(&self, place: usize, window: u64, rows: &[&Row]) -> Histogram {
         let mut whole = Histogram::default();
         let Some((now, latest)) = &self.latest else {
-            add_rows(&mut whole, series, window, rows);
+            add_rows(&mut whole, place, window, rows);
             return whole;
         };
         let from = now.saturating_sub(window);
@@ -92,15 +91,15 @@ impl History {
             if slice.ended_at <= from {
                 break;
             }
-            if let Some(part) = slice.series.get(series.index()) {
+            if let Some(part) = slice.series.get(place) {
                 part.add_to(&mut whole);
             }
         }
         if let Some((_, base)) = &self.base {
-            Sparse::between(&base[series.index()], &latest[series.index()]).add_to(&mut whole);
+            Sparse::between(&base[place], &latest[place]).add_to(&mut whole);
         }
         let before = window.saturating_sub(now - self.since);
-        add_rows(&mut whole, series, before, rows);
+        add_rows(&mut whole, place, before, rows);
         whole
     }
 
@@ -152,16 +151,16 @@ impl Sparse {
     }
 }
 
-/// Adds what the closed seconds say of `series`, those of the last `window` nanoseconds before the last of them.
-fn add_rows(whole: &mut Histogram, series: Series, window: u64, rows: &[&Row]) {
+/// Adds what the closed seconds say of the series at `place`, those of the last `window` nanoseconds before the last of them.
+fn add_rows(whole: &mut Histogram, place: usize, window: u64, rows: &[&Row]) {
     let Some(last) = rows.last() else { return };
     let from = last.ended_at.saturating_sub(window);
     for row in rows.iter().rev().take_while(|row| row.ended_at > from) {
-        add_row(whole, series, row);
+        add_row(whole, &row.series[place]);
     }
 }
 
-fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
+fn add_row(whole: &mut Histogram, summary: &Summary) {
     let &Summary {
         count,
         sum,
@@ -169,7 +168,7 @@ fn add_row(whole: &mut Histogram, series: Series, row: &Row) {
         p95,
         p99,
         max,
-    } = row.summary(series);
+    } = summary;
     // How low the lower half goes is not told. As far as p95 is above the middle is a fair guess.
     let mut low = p50.saturating_sub(p95.saturating_sub(p50));
     let mut below = 0;
@@ -214,12 +213,12 @@ mod tests {
     use super::*;
     use crate::model::fixture;
 
-    const QUEUE: Series = Series::Stage(Stage::QueueWait);
+    const QUEUE: usize = Stage::QueueWait.index();
 
     fn figures(values: &[u64]) -> Figures {
         let mut figures = fixture::figures();
         for value in values {
-            figures.histograms[QUEUE.index()].record(*value);
+            figures.histograms[QUEUE].record(*value);
         }
         figures
     }
@@ -273,7 +272,7 @@ mod tests {
         history.absorb(7_000 * SECOND, &figures(&[]));
         let window = history.window(QUEUE, 10 * SECOND, &rows);
         assert_eq!((window.count, window.mean()), (2_000, Some(40_000)));
-        let row = rows[0].summary(QUEUE);
+        let row = &rows[0].series[QUEUE];
         for (share, expected) in [(0.5, row.p50), (0.95, row.p95), (0.99, row.p99)] {
             assert_eq!(
                 bucket_of(window.quantile(share).unwrap()),

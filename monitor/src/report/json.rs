@@ -11,8 +11,8 @@
 //! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text]
 //! triggers   by key: state (ok, watch, breach, unknown, reference), unit (ns, per_second, bytes),
 //!            now, mean_60s, limit, seconds_over, seconds, held_ns
-//! counters   by key, exact, since start
-//! gauges     by key
+//! counters   by key, exact, since start; all that the segment names, and null for what it has not
+//! gauges     by key, likewise
 //! credits    an estimate, and null where the instance has no CPU credits or is not known: balance_low and balance_high
 //!            (below 0: surplus credits), balance_max, earned_per_hour, baseline_permille, used_permille (mean of the last
 //!            minute), runway_low_ns and runway_high_ns at that use (null: it lasts), observed_ns
@@ -20,6 +20,7 @@
 //! stages     by key: in_overhead, reference_medium_ns, reference_xlarge_ns,
 //!            since_start and window: count, mean_ns, p50_ns, p95_ns, p99_ns, max_ns
 //! overhead, total, added, unattributed, first_byte   like a stage
+//! others     by key: series that are neither, first_token and time_per_token among them
 //! samples    over the records that the segment's ring holds now: samples_read, samples_missed,
 //!            unattributed_p99_ns (exact), http_request_below_provider_time (records, should be 0)
 //! ```
@@ -27,10 +28,10 @@
 use std::collections::BTreeMap;
 
 use bifrost_shared::credits::Credits;
-use bifrost_shared::layout::{Counter, Gauge};
-use bifrost_shared::stage::{Series, Stage};
+use bifrost_shared::stage::Series;
 use serde::Serialize;
 
+use crate::model::listed::{Listed, ListedSeries};
 use crate::model::observation::Trouble;
 use crate::model::samples::SampleFigures;
 use crate::model::{Gateway, Model, Stats};
@@ -65,16 +66,17 @@ struct Report<'a> {
     floor_ns: u64,
     verdict: Judgement<'a>,
     triggers: BTreeMap<&'static str, TriggerReport>,
-    counters: BTreeMap<&'static str, Option<u64>>,
-    gauges: BTreeMap<&'static str, Option<u64>>,
+    counters: BTreeMap<String, Option<u64>>,
+    gauges: BTreeMap<String, Option<u64>>,
     credits: Option<CreditsReport>,
     window: WindowReport,
-    stages: BTreeMap<&'static str, SeriesReport>,
+    stages: BTreeMap<String, SeriesReport>,
     overhead: SeriesReport,
     total: SeriesReport,
     added: SeriesReport,
     unattributed: SeriesReport,
     first_byte: SeriesReport,
+    others: BTreeMap<String, SeriesReport>,
     samples: Option<SamplesReport>,
 }
 
@@ -155,8 +157,12 @@ struct SamplesReport {
 impl<'a> Report<'a> {
     fn of(model: &Model, gateway: &'a Gateway, samples: Option<&SampleFigures>) -> Self {
         let header = gateway.header();
-        let series = |series| SeriesReport::of(model, gateway, series);
-        let stages = Stage::ALL.into_iter();
+        let report = |series: &ListedSeries| SeriesReport::of(model, gateway, series);
+        let series = |series| report(&gateway.one_series(series));
+        let (stages, others): (Vec<_>, Vec<_>) =
+            gateway.series().into_iter().partition(|it| it.is_stage);
+        let others = others.into_iter().filter(|it| !has_own_place(it));
+        let by_key = |it: ListedSeries| (it.key.clone(), report(&it));
         Self {
             state: gateway.liveness.key(),
             segment: gateway.path().display().to_string(),
@@ -177,27 +183,20 @@ impl<'a> Report<'a> {
             floor_ns: gateway.floor(),
             verdict: Judgement::of(&gateway.verdict),
             triggers: triggers(&gateway.verdict),
-            counters: Counter::ALL
-                .iter()
-                .map(|counter| (counter.key(), gateway.counter(*counter)))
-                .collect(),
-            gauges: Gauge::ALL
-                .iter()
-                .map(|gauge| (gauge.key(), gateway.gauge(*gauge)))
-                .collect(),
+            counters: values(gateway.counters()),
+            gauges: values(gateway.gauges()),
             credits: gateway.credits().map(|it| CreditsReport::of(&it)),
             window: WindowReport {
                 seconds: model.window.seconds(),
                 estimated: gateway.is_estimated(model.window),
             },
-            stages: stages
-                .map(|stage| (stage.key(), series(Series::Stage(stage))))
-                .collect(),
+            stages: stages.into_iter().map(by_key).collect(),
             overhead: series(Series::Overhead),
             total: series(Series::Total),
             added: series(Series::Added),
             unattributed: series(Series::Unattributed),
             first_byte: series(Series::FirstByte),
+            others: others.map(by_key).collect(),
             samples: samples.map(SamplesReport::of),
         }
     }
@@ -264,17 +263,31 @@ impl CreditsReport {
     }
 }
 
+/// Whether the object has a key for it.
+const fn has_own_place(series: &ListedSeries) -> bool {
+    use Series::{Added, FirstByte, Overhead, Total, Unattributed};
+    matches!(
+        series.known,
+        Some(Overhead | Total | Added | Unattributed | FirstByte)
+    )
+}
+
+fn values<T>(listed: Vec<Listed<T>>) -> BTreeMap<String, Option<u64>> {
+    listed.into_iter().map(|it| (it.key, it.value)).collect()
+}
+
 impl SeriesReport {
-    fn of(model: &Model, gateway: &Gateway, series: Series) -> Self {
-        let (medium, xlarge) = series.reference_ns();
+    fn of(model: &Model, gateway: &Gateway, series: &ListedSeries) -> Self {
+        let (medium, xlarge) = series.reference_ns;
+        let report = |stats: Option<Stats>| {
+            stats.map_or_else(StatsReport::default, |stats| StatsReport::of(&stats))
+        };
         Self {
-            in_overhead: matches!(series, Series::Stage(stage) if stage.in_overhead()),
+            in_overhead: series.in_overhead,
             reference_medium_ns: medium,
             reference_xlarge_ns: xlarge,
-            since_start: gateway
-                .since_start(series)
-                .map_or_else(StatsReport::default, |stats| StatsReport::of(&stats)),
-            window: StatsReport::of(&model.in_window(gateway, series)),
+            since_start: report(gateway.since_start(series)),
+            window: report(model.in_window(gateway, series)),
         }
     }
 }
@@ -305,6 +318,8 @@ impl SamplesReport {
 
 #[cfg(test)]
 mod tests {
+    use bifrost_shared::layout::{Counter, Gauge};
+    use bifrost_shared::stage::Stage;
     use serde_json::Value;
 
     use super::*;
@@ -362,6 +377,29 @@ mod tests {
         let counts =
             ["counters", "gauges", "stages"].map(|key| object[key].as_object().unwrap().len());
         assert_eq!(counts, [Counter::COUNT, Gauge::COUNT, Stage::COUNT]);
+    }
+
+    #[test]
+    fn what_only_the_gateway_knows_is_told_and_what_only_we_know_is_null() {
+        let object = |reading| object(&fixture::seen(reading), None);
+        let (later, earlier) = (object(fixture::later()), object(fixture::earlier()));
+        for (object, path, expected) in [
+            (&later, "/counters/checked", Value::from(4_711)),
+            (&later, "/gauges/checking", 8.into()),
+            (&later, "/stages/check/in_overhead", true.into()),
+            (&later, "/stages/check/reference_medium_ns", 1_500.into()),
+            (&later, "/stages/check/window/mean_ns", 3_000.into()),
+            (&later, "/others/cached/window/count", 0.into()),
+            (&later, "/others/first_token/window/count", 0.into()),
+            (&earlier, "/counters/dials", Value::Null),
+            (&earlier, "/counters/completed", 885_000.into()),
+            (&earlier, "/gauges/held_bytes", Value::Null),
+            (&earlier, "/first_byte/window/count", Value::Null),
+            (&earlier, "/first_byte/since_start/mean_ns", Value::Null),
+        ] {
+            assert_eq!(object.pointer(path), Some(&expected), "{path}");
+        }
+        assert_eq!(later.pointer("/others/beyond"), None);
     }
 
     #[test]

@@ -45,15 +45,10 @@ fn identity(gateway: &Gateway) -> Vec<Span<'static>> {
 }
 
 fn health(model: &Model, gateway: &Gateway) -> Vec<Span<'static>> {
-    let count = |value: Option<u64>| value.map_or(format::NONE.to_owned(), format::count);
-    let gauge = |gauge| count(gateway.gauge(gauge));
-    let counter = |counter| count(gateway.counter(counter));
-    let share = |gauge| {
-        let value = gateway.gauge(gauge);
-        value.map_or(format::NONE.to_owned(), |value| {
-            format::percent(value, 1_000)
-        })
-    };
+    let gauge = |gauge| format::or_none(gateway.gauge(gauge), format::count);
+    let counter = |counter| format::or_none(gateway.counter(counter), format::count);
+    let share =
+        |gauge| format::or_none(gateway.gauge(gauge), |value| format::percent(value, 1_000));
     let liveness = model.liveness().unwrap_or(gateway.liveness);
     let mut parts = vec![Span::styled(liveness.label(), style::of_liveness(liveness))];
     if let Some(behind) = model.behind() {

@@ -8,15 +8,15 @@ use ratatui::widgets::Widget as _;
 
 use super::{row, style};
 use crate::format;
+use crate::model::listed::ListedSeries;
 use crate::model::{Gateway, Model, Stats};
 
-/// Lines of the table with every row.
-#[expect(clippy::cast_possible_truncation, reason = "there are some twenty")]
-pub(super) const ROWS_MAX: u16 = 1 + Series::COUNT as u16;
 /// Columns of the table with every column.
 pub(super) const WIDTH_MAX: u16 = 100;
 
 const NAME: usize = 22;
+/// A longer name is cut, so that a blank follows.
+const NAME_MAX: usize = NAME - 1;
 const VALUE: usize = 10;
 const RATIO: usize = 8;
 
@@ -25,7 +25,7 @@ type Column = (&'static str, fn(&Entry) -> String);
 
 /// A row's figures.
 struct Entry {
-    series: Series,
+    series: ListedSeries,
     stats: Stats,
     /// What readings of the clock take of each value, nanoseconds.
     floor: u64,
@@ -33,14 +33,12 @@ struct Entry {
 
 impl Entry {
     fn measured(&self, value: Option<u64>) -> String {
-        value.map_or(format::NONE.to_owned(), |ns| {
-            format::measured(ns, self.floor)
-        })
+        format::or_none(value, |ns| format::measured(ns, self.floor))
     }
 
     /// The mean in proportion to the page's.
     fn ratio(&self) -> String {
-        match (self.stats.mean, self.series.reference_ns().0) {
+        match (self.stats.mean, self.series.reference_ns.0) {
             (Some(mean), Some(medium)) => format::measured_ratio(mean, self.floor, medium),
             _ => format::NONE.to_owned(),
         }
@@ -51,38 +49,43 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
     let columns = columns(area.width);
     Line::styled(head(model, gateway, &columns), style::HEAD).render(row(area, 0), buffer);
     let places = usize::from(area.height).saturating_sub(1);
-    for (place, series) in shown(places).into_iter().enumerate() {
-        let stats = model.in_window(gateway, series);
-        let entry = Entry {
-            series,
-            stats,
-            floor: floor(model, gateway, series),
-        };
-        let style = if is_of_page(series) {
+    for (place, entry) in shown(entries(model, gateway), places).iter().enumerate() {
+        let style = if is_of_page(&entry.series) {
             style::PLAIN
         } else {
             style::DIM
         };
-        Line::styled(text(&entry, &columns), style).render(row(area, place + 1), buffer);
+        Line::styled(text(entry, &columns), style).render(row(area, place + 1), buffer);
     }
 }
 
-/// A stage lasts from one stamp to the next and so holds one reading of the clock, and the overhead as many as stages
-/// that it sums. The others are told as they were measured: what is long, or none of a request's work, has no use for
-/// such a deduction.
-fn floor(model: &Model, gateway: &Gateway, series: Series) -> u64 {
-    let is_entered = |stage: &Stage| {
-        let mean = model.in_window(gateway, Series::Stage(*stage)).mean;
-        stage.in_overhead() && mean > Some(0)
+/// Lines of the table with every row.
+pub(super) fn rows_max(gateway: &Gateway) -> u16 {
+    u16::try_from(1 + gateway.series().len()).unwrap_or(u16::MAX)
+}
+
+/// Every row there could be.
+fn entries(model: &Model, gateway: &Gateway) -> Vec<Entry> {
+    let entry = |series: ListedSeries| Entry {
+        // A series that the segment has not is a row of dashes, as is one without a value.
+        stats: model.in_window(gateway, &series).unwrap_or_default(),
+        floor: 0,
+        series,
     };
-    match series {
-        Series::Stage(_) => gateway.floor(),
-        Series::Overhead => {
-            let stages = Stage::ALL.iter().filter(|stage| is_entered(stage)).count();
-            gateway.floor().saturating_mul(stages as u64)
-        }
-        _ => 0,
+    let mut entries: Vec<_> = gateway.series().into_iter().map(entry).collect();
+    // A stage lasts from one stamp to the next and so holds one reading of the clock, and the overhead as many as stages
+    // that it sums. The others are told as they were measured: what is long, or none of a request's work, has no use for
+    // such a deduction.
+    let is_summed = |it: &&Entry| it.series.in_overhead && it.stats.mean > Some(0);
+    let summed = entries.iter().filter(is_summed).count() as u64;
+    for entry in &mut entries {
+        entry.floor = match entry.series.known {
+            _ if entry.series.is_stage => gateway.floor(),
+            Some(Series::Overhead) => gateway.floor().saturating_mul(summed),
+            _ => 0,
+        };
     }
+    entries
 }
 
 /// The columns that there is room for, in order.
@@ -93,48 +96,34 @@ fn columns(width: u16) -> Vec<Column> {
         (0, ("p95", |entry| entry.measured(entry.stats.p95))),
         (80, ("p99", |entry| entry.measured(entry.stats.p99))),
         (100, ("max", |entry| entry.measured(entry.stats.max))),
-        (0, ("medium", |entry| time(entry.series.reference_ns().0))),
-        (100, ("xlarge", |entry| time(entry.series.reference_ns().1))),
+        (0, ("medium", |entry| time(entry.series.reference_ns.0))),
+        (100, ("xlarge", |entry| time(entry.series.reference_ns.1))),
     ];
     let fits = all.into_iter().filter(|(needed, _)| width >= *needed);
     fits.map(|(_, column)| column).collect()
 }
 
 fn time(ns: Option<u64>) -> String {
-    ns.map_or(format::NONE.to_owned(), format::duration)
+    format::or_none(ns, format::duration)
 }
 
 /// As many rows as there are places, in the order of a request's life. The page's own come first where not all fit.
-fn shown(places: usize) -> Vec<Series> {
-    let mut by_worth: Vec<_> = Series::all().collect();
-    by_worth.sort_by_key(|series| match series {
-        Series::Overhead => 0,
-        Series::Stage(Stage::QueueWait) => 1,
-        Series::Unattributed => 2,
-        series if is_of_page(*series) => 3,
+fn shown(mut entries: Vec<Entry>, places: usize) -> Vec<Entry> {
+    entries.sort_by_key(|entry| entry.series.order());
+    entries.sort_by_key(|entry| match entry.series.known {
+        Some(Series::Overhead) => 0,
+        Some(Series::Stage(Stage::QueueWait)) => 1,
+        Some(Series::Unattributed) => 2,
+        _ if is_of_page(&entry.series) => 3,
         _ => 4,
     });
-    by_worth.truncate(places);
-    by_worth.sort_by_key(|series| order(*series));
-    by_worth
+    entries.truncate(places);
+    entries.sort_by_key(|entry| entry.series.order());
+    entries
 }
 
-/// Stages, their sum, what no stage has, the whole; then what the page doesn't tell.
-fn order(series: Series) -> usize {
-    match series {
-        Series::Stage(stage) => stage.index(),
-        Series::Overhead => Stage::COUNT,
-        Series::Unattributed => Stage::COUNT + 1,
-        Series::Total => Stage::COUNT + 2,
-        Series::Added => Stage::COUNT + 3,
-        Series::FirstByte => Stage::COUNT + 4,
-        Series::FirstToken => Stage::COUNT + 5,
-        Series::TimePerToken => Stage::COUNT + 6,
-    }
-}
-
-const fn is_of_page(series: Series) -> bool {
-    series.reference_ns().0.is_some()
+const fn is_of_page(series: &ListedSeries) -> bool {
+    series.reference_ns.0.is_some()
 }
 
 fn head(model: &Model, gateway: &Gateway, columns: &[Column]) -> String {
@@ -149,16 +138,15 @@ fn head(model: &Model, gateway: &Gateway, columns: &[Column]) -> String {
 }
 
 fn text(entry: &Entry, columns: &[Column]) -> String {
-    let is_marked = matches!(entry.series, Series::Stage(stage) if stage.in_overhead());
-    let mark = if is_marked { "*" } else { " " };
-    let name = format!("{mark} {}", entry.series.label());
+    let mark = if entry.series.in_overhead { "*" } else { " " };
+    let name = format!("{mark} {}", entry.series.label);
     let values = columns.iter().map(|(_, text)| text(entry));
     aligned(&name, values, &entry.ratio())
 }
 
 fn aligned(name: &str, values: impl Iterator<Item = String>, ratio: &str) -> String {
     let values: Vec<_> = values.map(|value| format!("{value:>VALUE$}")).collect();
-    format!("{name:<NAME$}{}{ratio:>RATIO$}", values.concat())
+    format!("{name:<NAME$.NAME_MAX$}{}{ratio:>RATIO$}", values.concat())
 }
 
 #[cfg(test)]
@@ -166,11 +154,16 @@ mod tests {
     use super::*;
     use crate::model::fixture;
 
+    fn listed(series: Series) -> ListedSeries {
+        let model = fixture::seen(fixture::reading(&[]));
+        model.gateway().unwrap().one_series(series)
+    }
+
     #[test]
     fn a_stage_at_the_clocks_floor_is_told_as_that_and_not_as_a_figure() {
         let line = |mean, p50, max| {
             let entry = Entry {
-                series: Series::Stage(Stage::KeySelection),
+                series: listed(Series::Stage(Stage::KeySelection)),
                 stats: Stats {
                     count: 2,
                     mean: Some(mean),
@@ -195,8 +188,11 @@ mod tests {
     #[test]
     fn the_overhead_is_told_less_a_reading_for_each_stage_that_it_sums() {
         let model = fixture::seen(fixture::page(2_950, 47_130));
-        let gateway = model.gateway().unwrap();
-        let of = |series| floor(&model, gateway, series);
+        let entries = entries(&model, model.gateway().unwrap());
+        let of = |series| {
+            let entry = entries.iter().find(|it| it.series.known == Some(series));
+            entry.unwrap().floor
+        };
         assert_eq!(of(Series::Stage(Stage::BackOff)), 10);
         assert_eq!(of(Series::Overhead), 70);
         assert_eq!(of(Series::Total), 0);
@@ -204,6 +200,12 @@ mod tests {
 
     #[test]
     fn the_pages_stages_come_first_where_not_all_fit() {
+        let model = fixture::seen(fixture::reading(&[]));
+        let shown = |places| {
+            let entries = entries(&model, model.gateway().unwrap());
+            let shown = shown(entries, places).into_iter();
+            shown.map(|it| it.series.known.unwrap()).collect::<Vec<_>>()
+        };
         assert!(shown(0).is_empty());
         assert_eq!(shown(1), [Series::Overhead]);
         assert_eq!(
@@ -215,8 +217,36 @@ mod tests {
             ]
         );
         let page = shown(13);
-        assert!(page.iter().all(|series| is_of_page(*series)));
+        assert!(page.iter().all(|series| series.reference_ns().0.is_some()));
         assert_eq!(page.last(), Some(&Series::Total));
         assert_eq!(shown(99).len(), Series::COUNT);
+    }
+
+    #[test]
+    fn another_versions_stages_have_their_rows_and_missing_ones_have_dashes() {
+        let lines = |reading| {
+            let model = fixture::seen(reading);
+            let entries = shown(entries(&model, model.gateway().unwrap()), 99);
+            let lines = entries.iter().map(|entry| text(entry, &columns(60)));
+            lines.collect::<Vec<_>>()
+        };
+        let later = lines(fixture::later());
+        assert_eq!(later.len(), Series::COUNT + 2);
+        assert_eq!(
+            later[Stage::COUNT - 1..=Stage::COUNT + 1],
+            [
+                "  Response writing             -         -         -       -",
+                "* A check of what com    2.99 µs   2.97 µs   1.50 µs   1.99x",
+                "  Overhead (sum of *)          -         -  59.20 µs       -",
+            ]
+        );
+        assert!(later.last().unwrap().starts_with("  Cached"));
+        let earlier = lines(fixture::earlier());
+        assert_eq!(earlier.len(), Series::COUNT);
+        let first_byte = earlier.iter().find(|line| line.contains("First byte"));
+        assert_eq!(
+            first_byte.unwrap(),
+            "  First byte                   -         -         -       -"
+        );
     }
 }
