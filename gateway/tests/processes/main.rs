@@ -6,6 +6,7 @@
 
 mod drain;
 mod names;
+mod past;
 mod process;
 mod readme;
 mod segment;
