@@ -12,9 +12,9 @@ use crate::error::Error;
 pub trait Sink: Send + Sync {
     /// A request's head was read.
     fn began(&self);
-    /// A request ended, at that moment. Called exactly once for each that began. When it ended and how many there were
-    /// then is for the sink to fill in, off the request's way.
-    fn ended(&self, record: Record, at: Stamp);
+    /// A request ended, at that moment. Called exactly once for each that began. Where and when it ended, and how many
+    /// there were then, is for the sink to fill in, off the request's way.
+    fn ended(&self, record: &Record, at: Stamp);
 }
 
 /// What stopwatches are started with. Each runtime has one of its own, or all of them would count their references on
@@ -151,7 +151,7 @@ impl Drop for Stopwatch {
         let ended = self.watches.clock.stamp();
         self.record.total = self.watches.clock.between(self.began, ended);
         self.record.ended_in = self.stage;
-        self.watches.sink.ended(self.record, ended);
+        self.watches.sink.ended(&self.record, ended);
     }
 }
 
@@ -177,11 +177,11 @@ impl Kept {
 impl Sink for Kept {
     fn began(&self) {}
 
-    fn ended(&self, record: Record, _: Stamp) {
+    fn ended(&self, record: &Record, _: Stamp) {
         self.0
             .lock()
             .expect("nobody panics while keeping a record")
-            .push(record);
+            .push(*record);
     }
 }
 

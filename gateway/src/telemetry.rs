@@ -80,7 +80,13 @@ enum Message {
 /// A record and when it ended, which the exporter turns into a time of day.
 type Ended = (Record, Stamp);
 type Producer = ringbuf::HeapProd<Ended>;
-type Lane = ringbuf::HeapCons<Ended>;
+
+/// The exporter's end of a thread's records.
+struct Lane {
+    /// The runtime, as records name it.
+    runtime: u8,
+    ended: ringbuf::HeapCons<Ended>,
+}
 
 /// A thread's own part.
 struct Own {
@@ -323,10 +329,15 @@ impl Telemetry {
     }
 
     #[cold]
-    fn new_lane(&self) -> Producer {
-        let (producer, consumer) = HeapRb::new(LANE_RECORDS).split();
+    fn new_lane(&self, counts: &Counts) -> Producer {
+        let (producer, ended) = HeapRb::new(LANE_RECORDS).split();
+        let runtime = counts.runtime.load(Ordering::Relaxed);
+        let lane = Lane {
+            runtime: u8::try_from(runtime).unwrap_or(u8::MAX),
+            ended,
+        };
         // A full channel would mean dozens of new threads at once; their records then count as lost.
-        let _ = self.exporter.try_send(Message::Lane(consumer));
+        let _ = self.exporter.try_send(Message::Lane(lane));
         producer
     }
 }
@@ -336,10 +347,9 @@ impl Sink for Telemetry {
         self.count(Counter::Started, 1);
     }
 
-    fn ended(&self, mut record: Record, at: Stamp) {
+    fn ended(&self, record: &Record, at: Stamp) {
         self.with_own(|own| {
             let counts = &own.counts;
-            record.worker = u8::try_from(counts.runtime.load(Ordering::Relaxed)).unwrap_or(u8::MAX);
             counts.count(ended_as(record.outcome), 1);
             add(&counts.faults[record.fault.index()], 1);
             counts.count(Counter::RequestBytes, record.request_bytes.into());
@@ -350,8 +360,8 @@ impl Sink for Telemetry {
             counts.count(Counter::Timeouts, has(flags::TIMED_OUT));
             counts.count(Counter::Streams, has(flags::STREAM));
             counts.count(Counter::Dials, has(flags::CONNECTED));
-            let producer = own.producer.get_or_insert_with(|| self.new_lane());
-            if producer.try_push((record, at)).is_err() {
+            let producer = own.producer.get_or_insert_with(|| self.new_lane(counts));
+            if producer.try_push((*record, at)).is_err() {
                 own.counts.count(Counter::Lost, 1);
             }
         });
@@ -441,7 +451,7 @@ mod tests {
             ..Record::default()
         };
         record.stages[Stage::HttpRequest.index()] = 400;
-        telemetry.ended(record, Clock::new().stamp());
+        telemetry.ended(&record, Clock::new().stamp());
     }
 
     #[test]

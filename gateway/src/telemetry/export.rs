@@ -137,14 +137,15 @@ impl Export {
         let in_flight = u32::try_from(self.telemetry.in_flight()).unwrap_or(u32::MAX);
         for lane in &mut self.lanes {
             // What was there when we came is the bound: a lane that fills as fast as it drains must not hold us.
-            let mut left = lane.occupied_len();
+            let mut left = lane.ended.occupied_len();
             while left > 0 {
-                let count = lane.pop_slice(&mut self.batch);
+                let count = lane.ended.pop_slice(&mut self.batch);
                 let ended = self.batch[..count].iter();
                 self.records.clear();
                 self.records.extend(ended.map(|(record, ended)| Record {
                     ended_at: now - self.clock.between(*ended, at),
                     in_flight,
+                    worker: lane.runtime,
                     ..*record
                 }));
                 self.writer.absorb(&self.records);
@@ -156,7 +157,7 @@ impl Export {
             }
         }
         self.lanes
-            .retain(|lane| lane.write_is_held() || !lane.is_empty());
+            .retain(|lane| lane.ended.write_is_held() || !lane.ended.is_empty());
         self.telemetry.count(Counter::Records, moved);
     }
 
