@@ -390,21 +390,34 @@ const fn ended_as(outcome: Outcome) -> Counter {
 #[cfg(test)]
 mod tests {
     use bifrost_shared::layout;
+    use bifrost_shared::record::NONE;
     use bifrost_shared::segment;
+    use bifrost_shared::slot::{COUNTED, SlotCount, SlotState};
     use bifrost_shared::snapshot::View;
     use bifrost_shared::stage::{Series, Stage};
     use bifrost_shared::thresholds::Thresholds;
 
     use super::*;
 
-    /// Keeps nothing.
-    struct Nothing;
+    /// One provider.
+    struct One;
 
-    impl Observed for Nothing {
+    impl Observed for One {
         fn gauges(&self, _: &mut [u64; Gauge::COUNT]) {}
 
         fn standings(&self) -> Vec<Standing> {
-            vec![]
+            vec![Standing {
+                provider: 0,
+                key: NONE,
+                incarnation: 0,
+                state: SlotState::Ready,
+                until: 0,
+                weight_millionths: 0,
+                places: 1,
+                taken: 0,
+                waiting: 0,
+                counts: [0; COUNTED],
+            }]
         }
     }
 
@@ -425,7 +438,7 @@ mod tests {
             &settings,
             &description,
             &Clock::new(),
-            Box::new(Nothing),
+            Box::new(One),
             None,
         )
         .unwrap()
@@ -435,6 +448,7 @@ mod tests {
         telemetry.began();
         let mut record = Record {
             outcome,
+            provider: 0,
             total: 500,
             ..Record::default()
         };
@@ -471,6 +485,17 @@ mod tests {
         );
         assert_eq!(figures.histograms[Series::Added.index()].sum, 2_000 * 100);
         assert!(!path.exists(), "an orderly end takes the file away");
+    }
+
+    #[test]
+    fn a_request_that_ends_before_the_exporters_first_visit_counts_for_its_provider() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (telemetry, exporter) = start(&scratch.path().join("one.seg"));
+        end(&telemetry, Outcome::Completed);
+        drop(exporter);
+        let figures = telemetry.figures().unwrap();
+        assert_eq!(figures.slots[0].count(SlotCount::Requests), 1);
+        assert_eq!(figures.slots[0].latency.sum, 400);
     }
 
     #[test]
