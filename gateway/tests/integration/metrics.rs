@@ -1,4 +1,4 @@
-//! What Prometheus reads: that it is the truth, and stays short whatever clients send.
+//! What Prometheus reads, against what was asked.
 
 use std::collections::HashMap;
 
