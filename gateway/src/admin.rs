@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bifrost_shared::layout::{Counter, Gauge};
-use http::{Method, Request, StatusCode, Uri};
+use bifrost_shared::snapshot::View;
+use http::{Method, Request, StatusCode, Uri, header};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -24,8 +26,10 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::access::Access;
+use crate::app::App;
 use crate::config::Config;
 use crate::error::Error;
+use crate::metrics::{self, Told};
 use crate::routes::{answer_error, axum_json};
 use crate::telemetry::Telemetry;
 
@@ -45,6 +49,7 @@ pub struct Admin {
 struct Desk {
     access: Access,
     telemetry: Arc<Telemetry>,
+    app: Arc<ArcSwap<App>>,
     draining: Arc<AtomicBool>,
 }
 
@@ -58,6 +63,7 @@ impl Admin {
         config: &Config,
         listen: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
         telemetry: Arc<Telemetry>,
+        app: Arc<ArcSwap<App>>,
         draining: Arc<AtomicBool>,
     ) -> anyhow::Result<Option<Self>> {
         let admin = &config.admin;
@@ -79,6 +85,7 @@ impl Admin {
         let desk = Desk {
             access: Access::admin(config)?,
             telemetry,
+            app,
             draining,
         };
         let serving = tokio::spawn(serve(listener, router(Arc::new(desk))));
@@ -122,6 +129,7 @@ async fn serve(listener: TcpListener, router: Router) {
 fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .route("/stats", get(stats))
+        .route("/metrics", get(metrics))
         // Probes carry no keys, and learn nothing that they could not tell from the outside.
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -157,6 +165,50 @@ fn object(values: impl Iterator<Item = (String, u64)>) -> Map<String, Value> {
     values.map(|(name, value)| (name, value.into())).collect()
 }
 
+async fn metrics(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
+    if let Err(error) = desk.access.admit(&request) {
+        return answer_error(&error);
+    }
+    exposed(desk.page())
+}
+
+/// The page, or that there is none at the moment. Half of it would look like a restart to whoever computes rates.
+fn exposed(page: Option<String>) -> Response {
+    let Some(page) = page else {
+        let soon = [(header::RETRY_AFTER, "1")];
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        return (status, soon, "the figures are being written\n").into_response();
+    };
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
+}
+
+impl Desk {
+    /// What Prometheus reads. None if the segment's writer was put aside in the middle of its work for too long.
+    fn page(&self) -> Option<String> {
+        let (_, words) = self.telemetry.view();
+        // Looked at anew: other settings give other names.
+        let view = View::of(words).ok()?;
+        let figures = view.figures(words)?;
+        let app = self.app.load();
+        let models = app.models().iter().enumerate().map(|(place, name)| {
+            let asked = self.telemetry.asked(place);
+            metrics::Model {
+                name: name.clone(),
+                requests: asked.requests,
+                prompt_tokens: asked.prompt_tokens,
+                completion_tokens: asked.completion_tokens,
+            }
+        });
+        let models: Vec<_> = models.collect();
+        Some(metrics::page(&Told {
+            header: &view.header,
+            names: &view.names,
+            figures: &figures,
+            models: &models,
+        }))
+    }
+}
+
 /// Whoever has no key does not even learn what is here.
 async fn nothing(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Response {
     refuse(&desk, &request, |method, uri| Error::UnknownRoute {
@@ -182,4 +234,16 @@ fn refuse(
         Err(refused) => refused,
     };
     answer_error(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_cannot_be_read_are_no_page_of_zeroes() {
+        let answer = exposed(None);
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "1");
+    }
 }

@@ -1,5 +1,6 @@
 //! What all runtimes share: which providers there are, their places, their keys, and how each of them stands.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bifrost_shared::layout::Counter;
@@ -17,6 +18,12 @@ use crate::provider::{Catalogue, Provider, dialect};
 use crate::queue::Queue;
 use crate::upstream::in_flight_max;
 
+/// Models that have a place in telemetry, the one that stands for all others included. A list of models that long is a
+/// catalogue, and what is asked of each is no figure to watch.
+pub const MODELS_MAX: usize = 256;
+/// What the models without a place are called.
+const OTHER_MODELS: &str = "other";
+
 /// What all runtimes share: which providers there are, their places and their keys.
 ///
 /// It never changes: other settings make another, which takes over what they leave as it was (see
@@ -31,6 +38,9 @@ pub struct App {
     pub(crate) tells_timing: bool,
     /// Every provider there ever was, by its place in telemetry: a place is never given to another.
     slots: Vec<String>,
+    /// Every model that the settings ever named, with its provider, by its place in telemetry, which is never given to
+    /// another. The first stands for all that they don't: those come from clients, who may invent any.
+    models: Vec<String>,
 }
 
 /// Counts what no record does.
@@ -45,6 +55,8 @@ pub(crate) struct Backend {
     pub(crate) dialect: &'static dyn Provider,
     pub(crate) queue: Arc<Queue>,
     pub(crate) keys: Arc<Keys>,
+    /// The models that the settings name, sorted, and their places in [`App::models`].
+    models: Vec<(String, usize)>,
 }
 
 impl App {
@@ -62,6 +74,7 @@ impl App {
             count,
             tells_timing: false,
             slots: vec![],
+            models: vec![OTHER_MODELS.to_owned()],
         };
         nothing.renewed(config)
     }
@@ -74,7 +87,7 @@ impl App {
     ///
     /// If a key can't be sent.
     pub fn renewed(&self, config: &Config) -> anyhow::Result<Self> {
-        let mut slots = self.slots.clone();
+        let (mut slots, mut models) = (self.slots.clone(), self.models.clone());
         let mut providers = vec![];
         for (name, settings) in &config.providers {
             let slot = slots
@@ -106,6 +119,12 @@ impl App {
             let queue = queue.unwrap_or_else(|| {
                 Arc::new(Queue::new(places, waiting_max, settings.timeouts.queue))
             });
+            let named = models_named(config, name).into_iter();
+            let of_provider = named.filter_map(|model| {
+                let full = format!("{name}/{model}");
+                Some((model.to_owned(), place_of(&mut models, full)?))
+            });
+            let of_provider = of_provider.collect();
             let (name, settings, dialect) =
                 (name.clone(), settings.clone(), dialect(settings.kind));
             providers.push(Arc::new(Backend {
@@ -115,6 +134,7 @@ impl App {
                 dialect,
                 queue,
                 keys,
+                models: of_provider,
             }));
         }
         Ok(Self {
@@ -124,6 +144,7 @@ impl App {
             count: Arc::clone(&self.count),
             tells_timing: config.server.server_timing,
             slots,
+            models,
         })
     }
 
@@ -150,6 +171,12 @@ impl App {
             .enumerate()
             .map(|(slot, name)| (name.clone(), keys(slot)))
             .collect()
+    }
+
+    /// The models that telemetry tells apart, by their places.
+    #[must_use]
+    pub fn models(&self) -> &[String] {
+        &self.models
     }
 
     /// Counts what no record does.
@@ -186,7 +213,38 @@ impl App {
     }
 }
 
+/// The models of a provider that `config` names: as served, as what a key is for, as what another falls back on.
+fn models_named<'a>(config: &'a Config, provider: &str) -> BTreeSet<&'a str> {
+    let own = config.providers.get(provider).into_iter();
+    let own = own.flat_map(|own| {
+        let of_keys = own.keys.iter().flat_map(|key| &key.models);
+        own.models.iter().chain(of_keys)
+    });
+    let fallbacks = config.providers.values().flat_map(|other| &other.fallbacks);
+    let fallbacks = fallbacks.filter_map(|full| full.strip_prefix(provider)?.strip_prefix('/'));
+    own.map(String::as_str).chain(fallbacks).collect()
+}
+
+/// The place of `model`, which is added if there is room.
+fn place_of(models: &mut Vec<String>, model: String) -> Option<usize> {
+    let known = models.iter().position(|known| *known == model);
+    known.or_else(|| {
+        (models.len() < MODELS_MAX).then(|| {
+            models.push(model);
+            models.len() - 1
+        })
+    })
+}
+
 impl Backend {
+    /// The place of a model in [`App::models`].
+    pub(crate) fn model_place(&self, model: &str) -> usize {
+        let found = self
+            .models
+            .binary_search_by_key(&model, |(name, _)| name.as_str());
+        found.map_or(0, |at| self.models[at].1)
+    }
+
     fn place(&self) -> u16 {
         u16::try_from(self.slot).unwrap_or(NONE)
     }

@@ -58,6 +58,7 @@ pub mod relay;
 pub mod stopwatch;
 
 pub mod machine;
+pub mod metrics;
 pub mod telemetry;
 
 pub mod error;

@@ -246,6 +246,7 @@ impl Worker {
     ) -> Result<Answered, Error> {
         let backend = &self.app.providers[target.provider];
         let upstream = &self.upstreams[target.provider];
+        asking.watch.model = backend.model_place(&target.model);
         let deadline = asking.deadline(backend.settings.timeouts.total);
         if Instant::now() >= deadline {
             return Err(Error::Deadline);

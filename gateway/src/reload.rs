@@ -94,8 +94,10 @@ impl Reload {
         for (desk, worker) in self.desks.iter().zip(workers) {
             desk.worker.store(Arc::new(worker));
         }
-        self.telemetry.rename(app.names());
+        let names = app.names();
         self.app.store(app);
+        // Who has a new name is looked at once it is told.
+        self.telemetry.rename(names);
         let fixed = [
             ("server", same_but_for_what_is_applied(&config, &in_force)),
             ("admin", config.admin == in_force.admin),

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::access::Access;
 use crate::admin::Admin;
-use crate::app::{App, Count};
+use crate::app::{App, Count, MODELS_MAX};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fit::{fit_to_descriptors, fit_to_memory};
@@ -121,6 +121,7 @@ impl Server {
             buffer_size: config.client.buffer_size,
             pool_size: config.client.initial_pool_size,
             workers: config.server.workers.get(),
+            models: MODELS_MAX,
             providers: app.names(),
         };
         let (telemetry, exporter) = Telemetry::start(
@@ -142,6 +143,7 @@ impl Server {
             &config,
             listen,
             Arc::clone(&telemetry),
+            Arc::clone(&current),
             Arc::clone(&draining),
         )?;
         let mut desks = vec![];

@@ -13,8 +13,9 @@ pub trait Sink: Send + Sync {
     /// A request's head was read.
     fn began(&self);
     /// A request ended, at that moment. Called exactly once for each that began. Where and when it ended, and how many
-    /// there were then, is for the sink to fill in, off the request's way.
-    fn ended(&self, record: &Record, at: Stamp);
+    /// there were then, is for the sink to fill in, off the request's way. `model` is the place of the one that it asked
+    /// for.
+    fn ended(&self, record: &Record, at: Stamp, model: usize);
 }
 
 /// What stopwatches are started with. Each runtime has one of its own, or all of them would count their references on
@@ -37,6 +38,7 @@ impl Watches {
                 id,
                 ..Record::default()
             },
+            model: 0,
             stage: Stage::RequestParsing,
             began,
             entered: began,
@@ -53,6 +55,8 @@ impl Watches {
 pub struct Stopwatch {
     /// What is known so far. Times are filled in by [`enter`](Self::enter) and the drop.
     pub record: Record,
+    /// Place of the model that it asks for, among those that the settings name. Zero stands for all others.
+    pub model: usize,
     stage: Stage,
     began: Stamp,
     entered: Stamp,
@@ -151,7 +155,7 @@ impl Drop for Stopwatch {
         let ended = self.watches.clock.stamp();
         self.record.total = self.watches.clock.between(self.began, ended);
         self.record.ended_in = self.stage;
-        self.watches.sink.ended(&self.record, ended);
+        self.watches.sink.ended(&self.record, ended, self.model);
     }
 }
 
@@ -177,7 +181,7 @@ impl Kept {
 impl Sink for Kept {
     fn began(&self) {}
 
-    fn ended(&self, record: &Record, _: Stamp) {
+    fn ended(&self, record: &Record, _: Stamp, _: usize) {
         self.0
             .lock()
             .expect("nobody panics while keeping a record")

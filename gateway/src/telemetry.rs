@@ -51,6 +51,8 @@ pub struct Telemetry {
     gauges: [AtomicU64; Gauge::COUNT],
     /// One for each runtime.
     probes: Box<[Probe]>,
+    /// Places for models.
+    models: usize,
     exporter: SyncSender<Message>,
     segment: Arc<Segment>,
     view: View,
@@ -65,8 +67,29 @@ pub struct Telemetry {
 struct Counts {
     counters: [AtomicU64; Counter::COUNT],
     faults: [AtomicU64; Fault::COUNT],
+    /// By place; the first is for each request whose model has none.
+    models: Box<[OfModel]>,
     /// The runtime that the thread is, if it is one.
     runtime: AtomicUsize,
+}
+
+/// What one thread has counted of one model.
+#[derive(Debug, Default)]
+struct OfModel {
+    requests: AtomicU64,
+    prompt_tokens: AtomicU64,
+    completion_tokens: AtomicU64,
+}
+
+/// What was asked of one model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Requests that ended with it.
+    pub requests: u64,
+    /// Tokens in of these.
+    pub prompt_tokens: u64,
+    /// Tokens out of these.
+    pub completion_tokens: u64,
 }
 
 enum Message {
@@ -118,6 +141,8 @@ pub struct Description {
     pub pool_size: usize,
     /// Runtimes that serve requests.
     pub workers: usize,
+    /// Places for models, the one for all that have none included.
+    pub models: usize,
     /// Providers and their keys, by configured name.
     pub providers: Names,
 }
@@ -129,16 +154,24 @@ pub struct Exporter {
 }
 
 impl Counts {
-    fn new() -> Self {
+    fn new(models: usize) -> Self {
         Self {
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             faults: std::array::from_fn(|_| AtomicU64::new(0)),
+            models: (0..models.max(1)).map(|_| OfModel::default()).collect(),
             runtime: AtomicUsize::new(usize::MAX),
         }
     }
 
     fn count(&self, counter: Counter, by: u64) {
         add(&self.counters[counter.index()], by);
+    }
+
+    fn count_model(&self, place: usize, record: &Record) {
+        let model = self.models.get(place).unwrap_or(&self.models[0]);
+        add(&model.requests, 1);
+        add(&model.prompt_tokens, record.prompt_tokens.into());
+        add(&model.completion_tokens, record.completion_tokens.into());
     }
 }
 
@@ -180,6 +213,7 @@ impl Telemetry {
             counts: Mutex::new(vec![]),
             gauges: std::array::from_fn(|_| AtomicU64::new(0)),
             probes: (0..description.workers).map(|_| Probe::default()).collect(),
+            models: description.models,
             exporter,
             segment,
             view,
@@ -218,6 +252,17 @@ impl Telemetry {
     #[must_use]
     pub fn faulted(&self, fault: Fault) -> u64 {
         self.sum(|counts| &counts.faults[fault.index()])
+    }
+
+    /// What was asked of the model in that place.
+    #[must_use]
+    pub fn asked(&self, model: usize) -> Asked {
+        let of = |of: fn(&OfModel) -> &AtomicU64| self.sum(|counts| of(&counts.models[model]));
+        Asked {
+            requests: of(|model| &model.requests),
+            prompt_tokens: of(|model| &model.prompt_tokens),
+            completion_tokens: of(|model| &model.completion_tokens),
+        }
     }
 
     /// A gauge's value, as of the exporter's last visit.
@@ -319,7 +364,7 @@ impl Telemetry {
 
     #[cold]
     fn new_own(&self) -> Own {
-        let counts = Arc::new(Counts::new());
+        let counts = Arc::new(Counts::new(self.models));
         self.counts().push(Arc::clone(&counts));
         Own {
             identity: self.identity,
@@ -347,11 +392,12 @@ impl Sink for Telemetry {
         self.count(Counter::Started, 1);
     }
 
-    fn ended(&self, record: &Record, at: Stamp) {
+    fn ended(&self, record: &Record, at: Stamp, model: usize) {
         self.with_own(|own| {
             let counts = &own.counts;
             counts.count(ended_as(record.outcome), 1);
             add(&counts.faults[record.fault.index()], 1);
+            counts.count_model(model, record);
             counts.count(Counter::RequestBytes, record.request_bytes.into());
             counts.count(Counter::ResponseBytes, record.response_bytes.into());
             counts.count(Counter::PromptTokens, record.prompt_tokens.into());
@@ -400,21 +446,34 @@ const fn ended_as(outcome: Outcome) -> Counter {
 #[cfg(test)]
 mod tests {
     use bifrost_shared::layout;
+    use bifrost_shared::record::NONE;
     use bifrost_shared::segment;
+    use bifrost_shared::slot::{COUNTED, SlotCount, SlotState};
     use bifrost_shared::snapshot::View;
     use bifrost_shared::stage::{Series, Stage};
     use bifrost_shared::thresholds::Thresholds;
 
     use super::*;
 
-    /// Keeps nothing.
-    struct Nothing;
+    /// One provider.
+    struct One;
 
-    impl Observed for Nothing {
+    impl Observed for One {
         fn gauges(&self, _: &mut [u64; Gauge::COUNT]) {}
 
         fn standings(&self) -> Vec<Standing> {
-            vec![]
+            vec![Standing {
+                provider: 0,
+                key: NONE,
+                incarnation: 0,
+                state: SlotState::Ready,
+                until: 0,
+                weight_millionths: 0,
+                places: 1,
+                taken: 0,
+                waiting: 0,
+                counts: [0; COUNTED],
+            }]
         }
     }
 
@@ -431,27 +490,22 @@ mod tests {
             buffer_size: 15_000,
             pool_size: 10_000,
             workers: 1,
+            models: 2,
             providers: vec![("openai".to_owned(), vec!["main".to_owned()])],
         };
-        Telemetry::start(
-            &settings,
-            &description,
-            &Clock::new(),
-            Box::new(Nothing),
-            None,
-        )
-        .unwrap()
+        Telemetry::start(&settings, &description, &Clock::new(), Box::new(One), None).unwrap()
     }
 
     fn end(telemetry: &Telemetry, outcome: Outcome) {
         telemetry.began();
         let mut record = Record {
             outcome,
+            provider: 0,
             total: 500,
             ..Record::default()
         };
         record.stages[Stage::HttpRequest.index()] = 400;
-        telemetry.ended(&record, Clock::new().stamp());
+        telemetry.ended(&record, Clock::new().stamp(), 0);
     }
 
     #[test]
@@ -486,6 +540,17 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_ends_before_the_exporters_first_visit_counts_for_its_provider() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (telemetry, exporter) = start(&scratch.path().join("one.seg"));
+        end(&telemetry, Outcome::Completed);
+        drop(exporter);
+        let figures = telemetry.figures().unwrap();
+        assert_eq!(figures.slots[0].count(SlotCount::Requests), 1);
+        assert_eq!(figures.slots[0].latency.sum, 400);
+    }
+
+    #[test]
     fn a_lane_that_nobody_drains_loses_records_but_no_counts() {
         let scratch = tempfile::tempdir().unwrap();
         let (telemetry, exporter) = start(&scratch.path().join("one.seg"));
@@ -508,6 +573,30 @@ mod tests {
             telemetry.counted(Counter::Records) + lost,
             (LANE_RECORDS * 50) as u64
         );
+    }
+
+    #[test]
+    fn a_model_counts_what_it_was_asked_on_all_threads_and_one_without_a_place_with_the_others() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (telemetry, _exporter) = start(&scratch.path().join("one.seg"));
+        let record = Record {
+            prompt_tokens: 7,
+            completion_tokens: 2,
+            ..Record::default()
+        };
+        let at = Clock::new().stamp();
+        thread::scope(|scope| {
+            for model in [0, 1, 1, 9] {
+                let telemetry = &telemetry;
+                scope.spawn(move || telemetry.ended(&record, at, model));
+            }
+        });
+        let asked = Asked {
+            requests: 2,
+            prompt_tokens: 14,
+            completion_tokens: 4,
+        };
+        assert_eq!([0, 1].map(|model| telemetry.asked(model)), [asked, asked]);
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Export {
                     if let Some(log) = &self.log {
                         log.rename(names);
                     }
+                    self.visits = 0;
                 }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
@@ -99,11 +100,12 @@ impl Export {
     }
 
     fn visit(&mut self) {
-        self.drain_lanes();
+        // A record counts for those who have a slot when it comes.
         if self.visits.is_multiple_of(VISITS_A_STANDING) {
             self.writer.stand(&self.observed.standings());
         }
         self.visits += 1;
+        self.drain_lanes();
         self.observed.gauges(&mut self.gauges);
         self.gauges[Gauge::InFlight.index()] = self.telemetry.in_flight();
         for (shown, value) in self.telemetry.gauges.iter().zip(self.gauges) {

@@ -168,6 +168,7 @@ const fn description() -> Description {
         buffer_size: 0,
         pool_size: 0,
         workers: 1,
+        models: 1,
         providers: vec![],
     }
 }
@@ -202,7 +203,7 @@ fn time_pushes(clock: &Clock, telemetry: &Telemetry) -> Duration {
             id,
             ..Record::default()
         };
-        telemetry.ended(black_box(&record), began);
+        telemetry.ended(black_box(&record), began, 0);
     }
     Duration::from_nanos(clock.between(began, clock.stamp()))
 }

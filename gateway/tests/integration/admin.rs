@@ -4,7 +4,12 @@ use crate::client::{Answer, Client, ask, chat};
 use crate::gateway::Gateway;
 use crate::provider::{COMPLETION, Provider, json};
 
-async fn send(address: std::net::SocketAddr, method: &str, path: &str, headers: &str) -> Answer {
+pub async fn send(
+    address: std::net::SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+) -> Answer {
     let mut client = Client::connect(address).await;
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
@@ -32,14 +37,11 @@ async fn the_figures_are_those_of_the_gateway() {
         let answer = send(gateway.admin, "GET", path, "").await;
         assert_eq!((answer.status, answer.body.as_str()), (200, body));
     }
-    let page = send(
-        gateway.admin,
-        "GET",
-        "/stats",
-        "origin: https://evil.example\r\n",
-    )
-    .await;
-    assert_eq!(page.status, 403, "no web page reads them");
+    for path in ["/stats", "/metrics"] {
+        let origin = "origin: https://evil.example\r\n";
+        let page = send(gateway.admin, "GET", path, origin).await;
+        assert_eq!(page.status, 403, "no web page reads them");
+    }
 }
 
 #[tokio::test]
@@ -94,10 +96,12 @@ async fn no_admin_path_answers_without_the_right_token() {
         }
     }
     let right = "authorization: Bearer ak-1\r\n";
-    let answer = send(admin, "GET", "/stats", right).await;
-    assert_eq!(answer.status, 200);
-    assert!(!answer.body.contains("sk-test-a") && !answer.body.contains("ck-1"));
-    assert_eq!(send(admin, "POST", "/stats", right).await.status, 405);
+    for path in ["/stats", "/metrics"] {
+        let answer = send(admin, "GET", path, right).await;
+        assert_eq!(answer.status, 200);
+        assert!(!answer.body.contains("sk-test-a") && !answer.body.contains("ck-1"));
+        assert_eq!(send(admin, "POST", path, right).await.status, 405);
+    }
     assert_eq!(send(admin, "GET", "/nowhere", right).await.status, 404);
 }
 

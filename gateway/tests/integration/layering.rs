@@ -73,6 +73,9 @@ fn modules_import_only_what_lies_below_them() {
         "relay",
         &["error", "provider", "sse", "stopwatch", "upstream"],
     );
+    // A page is a function of the segment's figures: it asks nobody.
+    check("metrics", &[]);
+    check("metrics/text", &[]);
     check("telemetry", &["clock", "config", "machine", "stopwatch"]);
     check(
         "app",

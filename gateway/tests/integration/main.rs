@@ -25,6 +25,7 @@ mod errors;
 mod failover;
 mod http2;
 mod layering;
+mod metrics;
 mod outcomes;
 mod queue;
 mod reload;

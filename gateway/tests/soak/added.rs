@@ -135,9 +135,9 @@ async fn measure(manner: Manner, is_stream: bool) -> Terms {
 async fn time(address: SocketAddr, idle: &Idle, id: u64, is_stream: bool) -> f64 {
     let request = client::request(id, is_stream);
     let begun = Instant::now();
-    let saw = client::ask(address, idle, &request, None).await;
+    let seen = client::ask(address, idle, &request, None).await;
     let spent = begun.elapsed();
-    assert_eq!(saw, Saw::Whole, "request {id}");
+    assert_eq!(seen.saw, Saw::Whole, "request {id}");
     micros(spent)
 }
 

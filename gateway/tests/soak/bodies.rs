@@ -48,11 +48,11 @@ pub async fn run(verdict: &mut Verdict) {
     );
     let held = gateway.gauge_back_to(Gauge::HeldBytes, 0).await;
     verdict.check("bytes still held", held, held == 0);
-    let saw = client::ask(address, &Idle::default(), &client::request(1, false), None).await;
+    let seen = client::ask(address, &Idle::default(), &client::request(1, false), None).await;
     verdict.check(
         "a small one afterwards",
-        format!("{saw:?}"),
-        saw == Saw::Whole,
+        format!("{seen:?}"),
+        seen.saw == Saw::Whole,
     );
     wait_for("end of all", || {
         (gateway.gauge(Gauge::InFlight) == 0).then_some(())

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bifrost_shared::record::{Fault, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -12,14 +13,43 @@ use tokio::net::TcpStream;
 pub enum Saw {
     /// A whole answer.
     Whole,
-    /// A stream that ended in an error event.
-    Broken,
-    /// An error with this status.
-    Error(u16),
+    /// A stream that ended in an error event, for this reason.
+    Broken(Fault),
+    /// An error with this status, for this reason.
+    Error(u16, Fault),
     /// It left before the end.
     Left,
     /// None of these: what must not be.
     Nonsense,
+}
+
+/// An answer, as its client has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    pub saw: Saw,
+    /// Bytes of its body.
+    pub bytes: u32,
+}
+
+impl Saw {
+    /// The outcome that the gateway has to have recorded, and its fault; none where only the gateway can know.
+    pub fn means(self) -> Option<(Outcome, Fault)> {
+        match self {
+            Self::Whole => Some((Outcome::Completed, Fault::None)),
+            Self::Broken(fault) => Some((Outcome::Truncated, fault)),
+            Self::Error(_, fault) => {
+                let outcome = match fault {
+                    Fault::Request => Outcome::Rejected,
+                    Fault::QueueFull | Fault::QueueTimeout | Fault::Memory | Fault::Draining => {
+                        Outcome::Refused
+                    }
+                    _ => Outcome::Failed,
+                };
+                Some((outcome, fault))
+            }
+            Self::Left | Self::Nonsense => None,
+        }
+    }
 }
 
 /// Connections that are open and have nothing to do.
@@ -43,11 +73,16 @@ pub fn request(id: u64, is_stream: bool) -> Vec<u8> {
         r#"{{"model":"openai/m","stream":{is_stream},"messages":[{{"role":"user","content":"id={id:016x} {}"}}]}}"#,
         "x".repeat(100)
     );
+    post(id, &body)
+}
+
+/// A chat of that body, with its id in the header.
+pub fn post(id: u64, body: &str) -> Vec<u8> {
     let head = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nx-request-id: {id:016x}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    [head.into_bytes(), body.into_bytes()].concat()
+    [head.as_bytes(), body.as_bytes()].concat()
 }
 
 /// Sends a request and reads its answer, unless the client's patience ends before.
@@ -56,14 +91,15 @@ pub async fn ask(
     idle: &Idle,
     request: &[u8],
     patience: Option<Duration>,
-) -> Saw {
+) -> Seen {
     let patience = patience.unwrap_or(Duration::MAX);
     let answer = tokio::time::timeout(patience, answer(address, idle, request));
-    match answer.await {
-        Err(_) => Saw::Left,
-        Ok(None) => Saw::Nonsense,
-        Ok(Some(answer)) => judge(&answer),
-    }
+    let (saw, bytes) = match answer.await {
+        Err(_) => (Saw::Left, 0),
+        Ok(None) => (Saw::Nonsense, 0),
+        Ok(Some(answer)) => (judge(&answer), body_bytes(&answer)),
+    };
+    Seen { saw, bytes }
 }
 
 /// A connection that lay idle may have been closed by the gateway meanwhile. Where no byte came back on one, the request
@@ -103,11 +139,63 @@ fn judge(answer: &[u8]) -> Saw {
     let (has_error, is_done) = (text.contains("\"error\""), text.contains("data: [DONE]"));
     match status {
         Some(200) if is_stream && is_done && !has_error => Saw::Whole,
-        Some(200) if is_stream && has_error && !is_done => Saw::Broken,
+        Some(200) if is_stream && has_error && !is_done => Saw::Broken(fault(&text, 502)),
         Some(200) if !is_stream && !has_error && text.ends_with('}') => Saw::Whole,
-        Some(status @ 400..) if has_error => Saw::Error(status),
+        Some(status @ 400..) if has_error => Saw::Error(status, fault(&text, status)),
         _ => Saw::Nonsense,
     }
+}
+
+/// The class of an error, by its code. Any code that is none of the gateway's is the provider's own.
+fn fault(answer: &str, status: u16) -> Fault {
+    let code = answer.rsplit_once("\"code\":\"").unwrap_or_default().1;
+    match code.split('"').next().unwrap_or_default() {
+        "invalid_request" | "model_not_found" => Fault::Request,
+        "queue_full" => Fault::QueueFull,
+        "queue_timeout" => Fault::QueueTimeout,
+        "over_memory_budget" => Fault::Memory,
+        "draining" => Fault::Draining,
+        "keys_resting" => Fault::KeysResting,
+        "credentials_exhausted" => Fault::Credentials,
+        "provider_unreachable" => Fault::Connect,
+        "provider_broken" => Fault::Broken,
+        "provider_timeout" => Fault::Silent,
+        "deadline_exceeded" => Fault::Deadline,
+        "bad_provider_answer" => Fault::Answer,
+        "internal_error" => Fault::Internal,
+        _ if status == 429 => Fault::RateLimited,
+        _ => Fault::Status,
+    }
+}
+
+/// Bytes of a whole answer's body, chunk sizes taken out.
+fn body_bytes(answer: &[u8]) -> u32 {
+    let at = memchr::memmem::find(answer, b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..at]).to_lowercase();
+    let mut body = &answer[at + 4..];
+    if !head.contains("transfer-encoding: chunked") {
+        return u32::try_from(body.len()).unwrap();
+    }
+    let mut sum = 0;
+    while let Some(end) = memchr::memmem::find(body, b"\r\n") {
+        let size = std::str::from_utf8(&body[..end]).unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        sum += size;
+        body = body.get(end + 2 + size + 2..).unwrap_or_default();
+    }
+    u32::try_from(sum).unwrap()
+}
+
+/// Asks for what is at `path`, and gives back the answer's body.
+pub async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    body.to_owned()
 }
 
 /// A whole answer, head and body, that begins with `bytes`; none if it broke off.

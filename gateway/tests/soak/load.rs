@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bifrost_shared::layout::Gauge;
-use bifrost_shared::record::{Outcome, Record};
+use bifrost_shared::record::{Fault, Outcome, Record};
+use bifrost_shared::stage::Stage;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::Verdict;
-use crate::client::{self, Idle, Saw};
+use crate::agreement;
+use crate::client::{self, Idle, Saw, Seen};
+use crate::mix::{self, Kind, Request};
 use crate::process::{Gateway, Memory};
 use crate::provider::{Manner, Provider};
 
@@ -23,19 +26,27 @@ pub struct Load {
 }
 
 /// What one request came to, on all sides.
-struct Joined {
-    saw: Saw,
-    record: Option<(Record, u32)>,
+pub struct Joined {
+    pub kind: Kind,
+    body_bytes: u32,
+    pub seen: Seen,
+    /// The record of its id, and how many there are.
+    pub record: Option<(Record, u32)>,
     asked: u32,
 }
+
+/// Requests that may wait for a provider.
+const BUFFER_SIZE: u32 = 10;
 
 pub async fn run(load: &Load, verdict: &mut Verdict) {
     let Load { time, rps, .. } = *load;
     println!(
-        "{rps} requests a second for {time:?}: 5 % 500, 5 % 429, 2 % stalls, 2 % cut, 10 % leave"
+        "{rps} requests a second for {time:?}: 5 % 500, 5 % 429, 2 % stalls, 2 % cut, 1 % no answer, 10 % leave; 8 % to \
+         a narrow provider, 4 % to a fallback, 6 % wrong, 2 % half a body"
     );
     let provider = Provider::start(Manner::Faulty);
-    let mut gateway = Gateway::start(provider.address, "").await;
+    let settings = mix::settings(provider.address, BUFFER_SIZE);
+    let mut gateway = Gateway::start(provider.address, &settings).await;
     let descriptors = gateway.descriptors();
     let idle = Arc::new(Idle::default());
     let mut records = gateway.records();
@@ -50,19 +61,20 @@ pub async fn run(load: &Load, verdict: &mut Verdict) {
         while f64::from(sent) < due {
             sent += 1;
             let (idle, address, id) = (Arc::clone(&idle), gateway.address, u64::from(sent));
-            let patience =
-                (fastrand::u32(..10) == 0).then(|| Duration::from_millis(fastrand::u64(5..80)));
-            let is_stream = fastrand::bool();
+            let Request {
+                kind,
+                bytes,
+                body_bytes,
+                patience,
+            } = Request::any(id);
             running.spawn(async move {
-                (
-                    id,
-                    client::ask(address, &idle, &client::request(id, is_stream), patience).await,
-                )
+                let seen = client::ask(address, &idle, &bytes, patience).await;
+                (id, (kind, body_bytes, seen))
             });
         }
         while let Some(ended) = running.try_join_next() {
-            let (id, seen) = ended.unwrap();
-            saw.insert(id, seen);
+            let (id, ended) = ended.unwrap();
+            saw.insert(id, ended);
         }
         gateway.read(&mut records);
         if begun.elapsed().as_secs_f64() >= memory.len() as f64 {
@@ -71,7 +83,7 @@ pub async fn run(load: &Load, verdict: &mut Verdict) {
         let due = begun.elapsed().as_secs_f64() / time.as_secs_f64().min(240.0) * 4.0;
         if load.reload && due > f64::from(reloads + 1) {
             reloads += 1;
-            let other = format!("[client]\nbuffer_size = {}", 15_000 + reloads);
+            let other = mix::settings(provider.address, BUFFER_SIZE + reloads);
             gateway.reload(provider.address, &other);
         }
     }
@@ -98,8 +110,10 @@ pub async fn run(load: &Load, verdict: &mut Verdict) {
     let asked = provider.asked();
     let joined: Vec<Joined> = saw
         .iter()
-        .map(|(id, saw)| Joined {
-            saw: *saw,
+        .map(|(id, (kind, body_bytes, seen))| Joined {
+            kind: *kind,
+            body_bytes: *body_bytes,
+            seen: *seen,
             record: records.by_id.get(id).copied(),
             asked: asked.get(id).copied().unwrap_or(0),
         })
@@ -111,7 +125,9 @@ pub async fn run(load: &Load, verdict: &mut Verdict) {
         .filter(|id| !saw.contains_key(id))
         .count();
     verdict.check("records of nobody's request", strangers, strangers == 0);
-    log(&gateway.log(), &saw, verdict);
+    let all: Vec<Record> = records.by_id.values().map(|(record, _)| *record).collect();
+    agreement::check(&gateway, &joined, &all, verdict).await;
+    log(&gateway.log(), &joined, verdict);
     if load.reload {
         println!("      reloads: {reloads}");
     }
@@ -126,40 +142,63 @@ pub async fn run(load: &Load, verdict: &mut Verdict) {
     );
 }
 
+impl Joined {
+    /// Whether the client had what the gateway says.
+    fn agrees_with(&self, record: &Record) -> bool {
+        let Seen { saw, bytes } = self.seen;
+        let is_whole_body = record.request_bytes == self.body_bytes;
+        let meant = match self.kind {
+            Kind::BadJson => Saw::Error(400, Fault::Request),
+            Kind::Unknown => Saw::Error(404, Fault::Request),
+            Kind::Half => Saw::Left,
+            _ => saw,
+        };
+        let ended = (record.outcome, record.fault);
+        meant == saw
+            && match saw {
+                Saw::Whole | Saw::Broken(_) => is_whole_body && record.response_bytes == bytes,
+                Saw::Error(status, _) => is_whole_body && record.status == status,
+                Saw::Left if self.kind == Kind::Half => {
+                    let place = (record.outcome, record.ended_in);
+                    place == (Outcome::Cancelled, Stage::RequestParsing)
+                }
+                // It may have ended just before the client left.
+                Saw::Left => true,
+                Saw::Nonsense => false,
+            }
+            && saw.means().is_none_or(|means| means == ended)
+    }
+}
+
 /// Whether all sides agree on each request.
 fn outcomes(joined: &[Joined], verdict: &mut Verdict) {
     let mut kinds: BTreeMap<String, u32> = BTreeMap::new();
     let mut wrong = vec![];
-    for Joined { saw, record, asked } in joined {
+    for joined in joined {
+        let (saw, record, asked) = (&joined.seen.saw, joined.record.as_ref(), joined.asked);
         // The request and its client's end came in one read, and the server never began on it.
-        if (*saw, record.is_none(), *asked) == (Saw::Left, true, 0) {
+        if (*saw, record.is_none(), asked) == (Saw::Left, true, 0) {
             *kinds
                 .entry("Left before it was looked at".to_owned())
                 .or_insert(0) += 1;
             continue;
         }
-        *kinds.entry(format!("{saw:?}")).or_insert(0) += 1;
+        *kinds
+            .entry(format!("{:?}: {saw:?}", joined.kind))
+            .or_insert(0) += 1;
         let Some((record, 1)) = record else {
             wrong.push(format!("{saw:?} with records {record:?}"));
             continue;
         };
-        let agrees = match saw {
-            Saw::Whole => record.outcome == Outcome::Completed,
-            Saw::Broken => record.outcome == Outcome::Truncated,
-            Saw::Error(status) => {
-                let is_ours = [Outcome::Failed, Outcome::Refused].contains(&record.outcome);
-                is_ours && record.status == *status
-            }
-            // It may have ended just before the client left.
-            Saw::Left => true,
-            Saw::Nonsense => false,
-        };
         let attempts = u32::from(record.attempts);
         // Where the gateway gave up first, the provider may never have come to read the request.
-        let may_be_less = matches!(saw, Saw::Left | Saw::Error(504));
-        let is_asked = *asked == attempts || (may_be_less && *asked < attempts);
-        if !agrees || !is_asked {
-            wrong.push(format!("{saw:?}, asked {asked} times, {record:?}"));
+        let may_be_less = matches!(saw, Saw::Left | Saw::Error(504, _));
+        let is_asked = asked == attempts || (may_be_less && asked < attempts);
+        if !joined.agrees_with(record) || !is_asked {
+            wrong.push(format!(
+                "{:?}: {saw:?}, asked {asked} times, {record:?}",
+                joined.kind
+            ));
         }
     }
     for (kind, count) in kinds {
@@ -180,7 +219,12 @@ fn outcomes(joined: &[Joined], verdict: &mut Verdict) {
 }
 
 /// Each complaint in the log must be about a request that did not go well.
-fn log(log: &[Value], saw: &HashMap<u64, Saw>, verdict: &mut Verdict) {
+fn log(log: &[Value], joined: &[Joined], verdict: &mut Verdict) {
+    let recorded = joined.iter().filter_map(|joined| {
+        let (record, _) = joined.record?;
+        Some((record.id, joined.seen.saw))
+    });
+    let saw: HashMap<u64, Saw> = recorded.collect();
     let is_explained = |line: &Value| match line["level"].as_str() {
         Some("INFO") => true,
         Some("WARN") => {

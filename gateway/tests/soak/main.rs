@@ -9,9 +9,11 @@
 
 mod abandoned;
 mod added;
+mod agreement;
 mod bodies;
 mod client;
 mod load;
+mod mix;
 mod process;
 mod provider;
 

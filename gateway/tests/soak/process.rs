@@ -10,7 +10,7 @@ use std::time::Duration;
 use bifrost_shared::layout::Gauge;
 use bifrost_shared::record::Record;
 use bifrost_shared::segment::Opened;
-use bifrost_shared::snapshot::{Samples, View};
+use bifrost_shared::snapshot::{Figures, Samples, View};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::Value;
 
@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub struct Gateway {
     process: Child,
     pub address: SocketAddr,
+    /// Where its figures are.
+    pub admin: SocketAddr,
     place: tempfile::TempDir,
     opened: Opened,
 }
@@ -71,12 +73,14 @@ impl Gateway {
             let log = fs::read_to_string(&log).unwrap();
             let serving = log.lines().find(|line| line.contains("\"serving\""))?;
             let line: Value = serde_json::from_str(serving).ok()?;
-            line["address"].as_str()?.parse().ok()
+            let told = ["address", "admin"].map(|name| line[name].as_str()?.parse().ok());
+            Some((told[0]?, told[1]?))
         });
-        let address = address.await;
+        let (address, admin) = address.await;
         Self {
             process,
             address,
+            admin,
             place,
             opened: Opened::open(&segment).unwrap(),
         }
@@ -130,11 +134,15 @@ impl Gateway {
         self.descriptors()
     }
 
+    /// What the segment shows now.
+    pub fn figures(&self) -> Figures {
+        let words = self.opened.words().unwrap();
+        View::of(words).unwrap().figures(words).unwrap()
+    }
+
     /// A gauge, as the segment shows it now.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
-        let words = self.opened.words().unwrap();
-        let figures = View::of(words).unwrap().figures(words).unwrap();
-        figures.gauges[gauge.index()]
+        self.figures().gauge(gauge)
     }
 
     /// Waits until a gauge shows that, or for long enough, and says what it shows.
@@ -191,7 +199,7 @@ impl Drop for Gateway {
 fn config(provider: SocketAddr, settings: &str) -> String {
     format!(
         "{settings}\n[log]\nformat = 'json'\n[admin]\nlisten = '127.0.0.1:0'\n[providers.openai]\nbase_url = 'http://{provider}/v1'\n\
-         keys = ['sk-a', 'sk-b', 'sk-c']\nretries = {{ backoff_initial = '10ms', backoff_max = '50ms' }}\n\
+         keys = ['sk-a', 'sk-b', 'sk-c']\nmodels = ['m', 'down']\nretries = {{ backoff_initial = '10ms', backoff_max = '50ms' }}\n\
          timeouts = {{ first_byte = '1s', idle = '1s' }}\n"
     )
 }

@@ -15,10 +15,13 @@ const END: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason
 const STREAM_HEAD: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
+const SOON: &str = "retry-after-ms: 20\r\n";
+
 /// How it behaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// 5 % answers of 500, 5 % of 429, 2 % stalls, 2 % answers cut off; the others take some 50 ms.
+    /// 5 % answers of 500, 5 % of 429, 2 % stalls, 2 % answers cut off, 1 % that are none; the others take some 50 ms.
+    /// The model `down` always fails; `n` takes 30 ms, `spare` none, and neither of them fails.
     Faulty,
     /// Streams of 200 events, 10 ms apart.
     Long,
@@ -93,7 +96,15 @@ async fn serve(mut stream: TcpStream, manner: Manner, log: Arc<Mutex<Log>>) {
         }
         let is_stream = memchr::memmem::find(&body, b"\"stream\":true").is_some();
         let done = match manner {
-            Manner::Faulty => answer_or_fail(&mut stream, is_stream).await,
+            Manner::Faulty => match model_of(&body) {
+                b"down" => stream.write_all(refusal(503, "").as_bytes()).await,
+                b"spare" => send_whole(&mut stream).await,
+                b"n" => {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                    send_whole(&mut stream).await
+                }
+                _ => answer_or_fail(&mut stream, is_stream).await,
+            },
             Manner::Long => send_stream(&mut stream, 200, Duration::from_millis(10)).await,
             Manner::SilentToLarge if body.len() > 1 << 20 => stall(&mut stream).await,
             Manner::SilentToLarge => send_whole(&mut stream).await,
@@ -117,19 +128,21 @@ async fn serve(mut stream: TcpStream, manner: Manner, log: Arc<Mutex<Log>>) {
     }
 }
 
+/// An error of the provider's own.
+fn refusal(status: u16, headers: &str) -> String {
+    let body = r#"{"error":{"message":"no","type":"t","code":"c"}}"#;
+    format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
 async fn answer_or_fail(stream: &mut TcpStream, is_stream: bool) -> std::io::Result<()> {
-    let refusal = |status: u16| {
-        let body = r#"{"error":{"message":"no","type":"t","code":"c"}}"#;
-        format!(
-            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nretry-after-ms: 20\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-    };
     let fate = fastrand::u32(..100);
     tokio::time::sleep(Duration::from_millis(fastrand::u64(10..60))).await;
     match fate {
-        0..5 => stream.write_all(refusal(500).as_bytes()).await,
-        5..10 => stream.write_all(refusal(429).as_bytes()).await,
+        0..5 => stream.write_all(refusal(500, SOON).as_bytes()).await,
+        5..10 => stream.write_all(refusal(429, SOON).as_bytes()).await,
         11 if is_stream => {
             begin_stream(stream).await?;
             stall(stream).await
@@ -148,17 +161,27 @@ async fn answer_or_fail(stream: &mut TcpStream, is_stream: bool) -> std::io::Res
             stream.write_all(half.as_bytes()).await?;
             Err(std::io::ErrorKind::ConnectionReset.into())
         }
+        // Ended as HTTP has it, and yet not whole.
+        14 if is_stream => {
+            begin_stream(stream).await?;
+            stream.write_all(b"0\r\n\r\n").await
+        }
+        14 => send_json(stream, "null").await,
         _ if is_stream => send_stream(stream, 5, Duration::from_millis(10)).await,
         _ => send_whole(stream).await,
     }
 }
 
 async fn send_whole(stream: &mut TcpStream) -> std::io::Result<()> {
+    send_json(stream, COMPLETION).await
+}
+
+async fn send_json(stream: &mut TcpStream, body: &str) -> std::io::Result<()> {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        COMPLETION.len()
+        body.len()
     );
-    stream.write_all((head + COMPLETION).as_bytes()).await
+    stream.write_all((head + body).as_bytes()).await
 }
 
 fn chunk(text: &str) -> String {
@@ -205,6 +228,12 @@ async fn read(stream: &mut TcpStream) -> Option<Vec<u8>> {
             _ => return None,
         }
     }
+}
+
+/// The model that a body asks for; it is its first member.
+fn model_of(body: &[u8]) -> &[u8] {
+    let rest = body.strip_prefix(b"{\"model\":\"").unwrap_or_default();
+    rest.split(|byte| *byte == b'"').next().unwrap_or_default()
 }
 
 /// The id that a client wrote into its prompt.
