@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use bifrost_shared::credits::{self, Credits};
+use bifrost_shared::credits::Credits;
 use bifrost_shared::histogram::Histogram;
 use bifrost_shared::layout::{Counter, Gauge, NameKind, SECONDS_CAPACITY};
 use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, View};
@@ -205,15 +205,12 @@ pub(crate) struct Gateway {
     rows_before: usize,
     history: History,
     judge: Judge,
-    /// None where the instance has no CPU credits.
-    credits: Option<credits::Estimator>,
 }
 
 impl Gateway {
     fn new(reading: Reading, at: u64, unix_ns: u64) -> Self {
         let header = &reading.view.header;
         let judge = Judge::new(header);
-        let credits = credits::Estimator::new(&header.instance, header.credit_mode);
         let rows_before = reading.rows.len().min(SECONDS_CAPACITY);
         let mut gateway = Self {
             liveness: Liveness::of(&reading, at),
@@ -229,7 +226,6 @@ impl Gateway {
             rows_before: 0,
             history: History::default(),
             judge,
-            credits,
         };
         gateway.absorb(reading, at, unix_ns);
         gateway.rows_before = rows_before;
@@ -244,9 +240,6 @@ impl Gateway {
         self.unix_ns = unix_ns;
         for row in reading.rows {
             self.judge.absorb(&row);
-            if let Some(credits) = &mut self.credits {
-                credits.absorb(&row);
-            }
             self.rows.push_back(row);
             if self.rows.len() > SECONDS_CAPACITY {
                 self.rows.pop_front();
@@ -298,7 +291,7 @@ impl Gateway {
 
     /// How long its instance's CPU credits last, estimated. None where it has none, or it is not known.
     pub(crate) fn credits(&self) -> Option<Credits> {
-        self.credits.as_ref()?.credits()
+        self.judge.credits()
     }
 
     /// Its distributions: all that its segment names, and all that we know.

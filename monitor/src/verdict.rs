@@ -1,7 +1,7 @@
 //! Stay, watch or upgrade, because …: judged from a gateway's closed seconds alone, so that every monitor says the same.
 //!
-//! A trigger rises as soon as its rule holds, and falls only after its *clear* rule held for a minute, so that a value
-//! at the border does not flicker. *Minute* is the last 60 rows; a row is *busy* with 100 requests or more: with fewer,
+//! A trigger rises as soon as its rule holds, but not within 30 s of a fall, and falls only after its *clear* rule held for
+//! a minute: a value at the border does not flicker. *Minute* is the last 60 rows; a row is *busy* with 100 requests or more: with fewer,
 //! the mean is noise, and an idle machine's wake-ups look like queueing.
 //!
 //! | trigger | breach | watch | clear |
@@ -11,10 +11,13 @@
 //! | memory, limit 75 % of RAM | 48 rows over it | from 90 % of it, or its slope of 5 min gets there within 10 min | below 93 % of it |
 //! | overhead, 87 µs (ours) | never by itself | mean of the minute over it | mean below 92 % |
 //! | scheduler delay, 1 ms (ours) | never by itself | mean of the minute over it | mean below 90 % |
+//! | credit runway, 4 h (ours, an estimate) | never by itself | even a balance that was full at first lasts no longer | it lasts 25 % longer |
 //!
 //! 48 of 60: were half the seconds over by chance, it would be seen once in 600,000 looks; at 90 % it fires in 99 of 100.
 
 mod judge;
+mod limits;
+mod remedy;
 mod rules;
 mod seconds;
 
@@ -36,16 +39,19 @@ pub(crate) enum Trigger {
     Overhead,
     /// The longest that a runtime made a task wait.
     SchedulerDelay,
+    /// How long CPU credits last at the present use, at most. Unlike the others, it is bad when it is low.
+    CreditRunway,
 }
 
 impl Trigger {
     /// Every trigger, in the order of the screen.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::QueueWait,
         Self::Load,
         Self::Memory,
         Self::Overhead,
         Self::SchedulerDelay,
+        Self::CreditRunway,
     ];
 
     /// The name that people read.
@@ -56,6 +62,7 @@ impl Trigger {
             Self::Memory => "Memory",
             Self::Overhead => "Overhead",
             Self::SchedulerDelay => "Sched delay",
+            Self::CreditRunway => "CPU credits",
         }
     }
 
@@ -67,13 +74,14 @@ impl Trigger {
             Self::Memory => "memory",
             Self::Overhead => "overhead",
             Self::SchedulerDelay => "scheduler_delay",
+            Self::CreditRunway => "credit_runway",
         }
     }
 
     /// The unit of its values.
     pub(crate) const fn unit(self) -> &'static str {
         match self {
-            Self::QueueWait | Self::Overhead | Self::SchedulerDelay => "ns",
+            Self::QueueWait | Self::Overhead | Self::SchedulerDelay | Self::CreditRunway => "ns",
             Self::Load => "per_second",
             Self::Memory => "bytes",
         }
@@ -85,6 +93,7 @@ impl Trigger {
             Self::QueueWait | Self::Overhead | Self::SchedulerDelay => format::brief(value),
             Self::Load => format::rate(value),
             Self::Memory => format::bytes(value),
+            Self::CreditRunway => format::span(value),
         }
     }
 
@@ -96,6 +105,7 @@ impl Trigger {
             Self::Memory => "memory",
             Self::Overhead => "overhead",
             Self::SchedulerDelay => "scheduler delay",
+            Self::CreditRunway => "CPU credits",
         }
     }
 }
@@ -201,6 +211,8 @@ pub(crate) struct Verdict {
     pub(crate) headline: String,
     /// Why, most pressing first; then what else to bear in mind.
     pub(crate) reasons: Vec<String>,
+    /// What can be done, one thing for each trigger that is watched or breached, most pressing first.
+    pub(crate) remedies: Vec<String>,
     /// Each trigger, in the order of [`Trigger::ALL`].
     pub(crate) triggers: Vec<Judged>,
 }
@@ -220,10 +232,15 @@ impl Verdict {
 }
 
 impl Judged {
-    /// Its mean, or last value, in thousandths of its limit.
+    /// Its mean, or last value, in thousandths of its limit; where low is bad, its limit in thousandths of it.
     pub(crate) fn share_of_limit(&self) -> u64 {
-        let value = self.minute.or(self.now).unwrap_or(0);
-        let share = (u128::from(value) * 1_000).checked_div(u128::from(self.limit));
+        let value = self.minute.or(self.now);
+        let (part, whole) = match (self.trigger, value) {
+            (Trigger::CreditRunway, None) => (0, 1),
+            (Trigger::CreditRunway, Some(value)) => (self.limit, value.max(1)),
+            (_, value) => (value.unwrap_or(0), self.limit),
+        };
+        let share = (u128::from(part) * 1_000).checked_div(u128::from(whole));
         u64::try_from(share.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
@@ -235,6 +252,9 @@ impl Judged {
         if self.level == Level::Breach {
             let (over, rows, held) = (self.over, self.rows, format::span(self.held));
             return format!("{name} {value} (limit {limit}) in {over}/{rows} s, {held}");
+        }
+        if self.trigger == Trigger::CreditRunway {
+            return format!("{name} last {value} at most at this use (an estimate; limit {limit})");
         }
         if let Some(seconds) = self.reached_in {
             let reached = format::span(seconds * format::SECOND);

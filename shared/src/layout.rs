@@ -75,7 +75,8 @@ pub mod header {
     pub const POOL_SIZE: usize = 60;
     /// Runtimes that serve requests.
     pub const WORKERS: usize = 61;
-    /// The limits in force: queue wait (ns), load (1/s), memory (permille), overhead (ns).
+    /// The limits in force: queue wait (ns), load (1/s), memory (permille), overhead (ns), scheduler delay (ns), credit
+    /// runway (ns).
     pub const THRESHOLDS: usize = 64;
     /// The build's version, [`TEXT_WORDS`] words of text.
     pub const BUILD: usize = 80;

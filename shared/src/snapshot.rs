@@ -587,6 +587,8 @@ fn read_header(words: &[AtomicU64]) -> Result<Header, Unreadable> {
             load_rps: word(header::THRESHOLDS + 1),
             memory_permille: word(header::THRESHOLDS + 2),
             overhead_ns: word(header::THRESHOLDS + 3),
+            scheduler_delay_ns: word(header::THRESHOLDS + 4),
+            credit_runway_ns: word(header::THRESHOLDS + 5),
         },
         build: text(header::BUILD),
         instance: text(header::INSTANCE),

@@ -16,6 +16,12 @@ pub struct Thresholds {
     /// Mean overhead of a second, in nanoseconds, that is worth a look (ours: 59 + 75 − 47, what the overhead is when
     /// queue wait sits at its limit). It never asks for an upgrade by itself.
     pub overhead_ns: u64,
+    /// Mean delay of a minute, in nanoseconds, that a runtime may make a task wait (ours: an idle machine wakes one
+    /// within 31 µs). It never asks for an upgrade by itself.
+    pub scheduler_delay_ns: u64,
+    /// How long CPU credits have to last at the present use, in nanoseconds (ours: time enough to act, while a full
+    /// balance of a t3.medium lasts 6 h at most). It never asks for an upgrade by itself.
+    pub credit_runway_ns: u64,
 }
 
 impl Thresholds {
@@ -25,6 +31,8 @@ impl Thresholds {
         load_rps: 4_000,
         memory_permille: 750,
         overhead_ns: 87_000,
+        scheduler_delay_ns: 1_000_000,
+        credit_runway_ns: 4 * 3_600 * 1_000_000_000,
     };
 }
 

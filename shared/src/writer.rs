@@ -292,6 +292,8 @@ fn describe(words: &[AtomicU64], head: &Header, names: &[Name]) {
         limits.load_rps,
         limits.memory_permille,
         limits.overhead_ns,
+        limits.scheduler_delay_ns,
+        limits.credit_runway_ns,
     ];
     store(&words[header::THRESHOLDS..], &limits);
     store(

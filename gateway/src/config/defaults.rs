@@ -20,7 +20,7 @@ pub(super) const PROFILES: [Profile; 4] = [
 ];
 
 #[rustfmt::skip]
-const SETTINGS: [(&str, &str); 22] = [
+const SETTINGS: [(&str, &str); 24] = [
     ("profile",                              "t3.medium"),
     ("server.listen",                        "127.0.0.1:8080"),
     ("server.header_timeout",                "10s"),
@@ -39,6 +39,8 @@ const SETTINGS: [(&str, &str); 22] = [
     ("telemetry.thresholds.load",            "4000"),
     ("telemetry.thresholds.memory_percent",  "75"),
     ("telemetry.thresholds.overhead",        "87us"),
+    ("telemetry.thresholds.scheduler_delay", "1ms"),  // ours, like the next one
+    ("telemetry.thresholds.credit_runway",   "4h"),
     ("drain_timeout",                        "120s"),
     ("log.level",                            "info"),
     ("log.format",                           "text"),

@@ -229,12 +229,16 @@ fn thresholds(section: &mut Section) -> Option<Thresholds> {
     let load_rps = section.count("load", 1..=10_000_000);
     let memory_percent = section.count("memory_percent", 1..=100_u64);
     let overhead = section.duration_above_zero("overhead");
+    let scheduler_delay = section.duration_above_zero("scheduler_delay");
+    let credit_runway = section.duration_above_zero("credit_runway");
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).ok();
     Some(Thresholds {
         queue_wait_ns: nanoseconds(queue_wait?)?,
         load_rps: load_rps?,
         memory_permille: memory_percent? * 10,
         overhead_ns: nanoseconds(overhead?)?,
+        scheduler_delay_ns: nanoseconds(scheduler_delay?)?,
+        credit_runway_ns: nanoseconds(credit_runway?)?,
     })
 }
 

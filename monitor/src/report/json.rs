@@ -8,7 +8,8 @@
 //! segment, pid, version, layout, instance, credit_mode (standard, unlimited, unknown), vcpus, memory_limit,
 //! started_at_unix_ns, uptime_ns, data_age_ns, workers, buffer_size, pool_size, stamp_cost_ps,
 //! floor_ns   what reading the clock takes of a stage's time; it is in all figures here, and deducted on the screen
-//! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text]
+//! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text];
+//!            remedies [text]: what can be done, for each trigger that is watched or breached
 //! triggers   by key: state (ok, watch, breach, unknown, reference), unit (ns, per_second, bytes),
 //!            now, mean_60s, limit, seconds_over, seconds, held_ns
 //! counters   by key, exact, since start; all that the segment names, and null for what it has not
@@ -94,6 +95,7 @@ struct Judgement<'a> {
     state: &'static str,
     text: String,
     reasons: &'a [String],
+    remedies: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -212,6 +214,7 @@ impl Absence {
                 state: "unknown",
                 text: format!("UNKNOWN: {message}"),
                 reasons: &[],
+                remedies: &[],
             },
             pid: None,
             version: None,
@@ -226,6 +229,7 @@ impl<'a> Judgement<'a> {
             state: verdict.advice.key(),
             text: verdict.text(),
             reasons: &verdict.reasons,
+            remedies: &verdict.remedies,
         }
     }
 }

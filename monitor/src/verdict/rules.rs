@@ -1,5 +1,7 @@
 //! What the last minutes say of each trigger, without regard to how it stood before.
 
+use bifrost_shared::credits::Credits;
+
 use super::seconds::{MINUTE, Second, Seconds, mean};
 use super::{Level, Trigger};
 
@@ -33,6 +35,8 @@ pub(super) fn finding(trigger: Trigger, seconds: &Seconds, limit: u64) -> Findin
         Trigger::Memory => memory(seconds, limit),
         Trigger::Overhead => overhead(seconds, limit),
         Trigger::SchedulerDelay => scheduler_delay(seconds, limit),
+        // Not of seconds alone: see `credit_runway`.
+        Trigger::CreditRunway => credit_runway(None, limit),
     }
 }
 
@@ -142,6 +146,25 @@ fn scheduler_delay(seconds: &Seconds, limit: u64) -> Finding {
         now: seconds.last().map(|second| second.delay),
         minute,
         over: count(seconds.minute(), |second| second.delay > limit),
+        reached_in: None,
+    }
+}
+
+/// What the estimate says: its better bound, so that a balance that is not known at first makes no alarm.
+pub(super) fn credit_runway(credits: Option<Credits>, limit: u64) -> Finding {
+    let runway = credits.and_then(|credits| credits.runway_ns);
+    let longest = runway.map(|runway| runway.high);
+    let is_below = |limit: u64| longest.is_some_and(|longest| longest < limit);
+    Finding {
+        level: if is_below(limit) {
+            Level::Watch
+        } else {
+            Level::Ok
+        },
+        is_clear: !is_below(share(limit, 1_250)),
+        now: longest,
+        minute: longest,
+        over: 0,
         reached_in: None,
     }
 }

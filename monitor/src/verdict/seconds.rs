@@ -42,6 +42,8 @@ pub(super) struct Second {
     pub(super) steal: u64,
     /// Records that are not in the sums.
     pub(super) lost: u64,
+    /// Requests that waited for a place at its end.
+    pub(super) waiting: u64,
 }
 
 impl Second {
@@ -57,6 +59,7 @@ impl Second {
             delay: row.gauge(Gauge::SchedulerDelay),
             steal: row.gauge(Gauge::Steal),
             lost: row.counter(Counter::Lost),
+            waiting: row.gauge(Gauge::Waiting),
         }
     }
 
