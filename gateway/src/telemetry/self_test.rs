@@ -93,8 +93,8 @@ impl Observed for Nobody {
 ///
 /// If the system gives no thread.
 pub fn run(settings: &config::Telemetry) -> anyhow::Result<Findings> {
-    let clock = Clock::new();
-    let (telemetry, exporter) = start(&apart(settings), &clock)?;
+    let (settings, clock) = (apart(settings), Clock::new());
+    let (telemetry, exporter) = start(&settings, &clock)?;
     let watches = Arc::new(Watches {
         clock: clock.clone(),
         sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
@@ -105,7 +105,7 @@ pub fn run(settings: &config::Telemetry) -> anyhow::Result<Findings> {
         None if settings.enabled => Place::Nowhere,
         None => Place::Off,
     };
-    let mut writer = writer(settings, &clock);
+    let mut writer = writer(&settings, &clock);
     let findings = Findings {
         clock: clock.kind(),
         stamp_ps: clock.cost_ps(),
@@ -124,7 +124,7 @@ pub fn run(settings: &config::Telemetry) -> anyhow::Result<Findings> {
 }
 
 /// The settings with the segment in a directory of its own, below the one that a gateway would take: a monitor that
-/// looks for gateways must not find this one.
+/// looks for gateways must not find this one. Nor is an instance asked what it is: nobody is shown it.
 fn apart(settings: &config::Telemetry) -> config::Telemetry {
     let told = settings.segment.as_deref();
     let directories = match told {
@@ -141,6 +141,7 @@ fn apart(settings: &config::Telemetry) -> config::Telemetry {
         segment: usable
             .map(|directory| directory.join("self-test"))
             .or_else(|| settings.segment.clone()),
+        instance_metadata: config::InstanceMetadata::Off,
         ..settings.clone()
     }
 }
