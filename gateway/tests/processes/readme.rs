@@ -1,6 +1,8 @@
 //! The README's tables, held to the program: a setting, a default or an error that it tells wrong is a failure here.
 
-use crate::process::gateway;
+use std::collections::BTreeSet;
+
+use crate::process::{Demo, Place, gateway};
 
 const README: &str = include_str!("../../../README.md");
 const ERRORS: &str = include_str!("../../src/error.rs");
@@ -61,6 +63,24 @@ fn every_error_is_there_with_its_status_and_code() {
         count += 1;
     }
     assert!(count > 20, "only {count} errors were found in error.rs");
+}
+
+#[test]
+fn every_metric_that_is_named_is_on_the_page() {
+    let place = Place::new();
+    let settings = "[admin]\nlisten = '127.0.0.1:0'\n[log]\nformat = 'json'\n";
+    let file = place.settings("gateway.toml", settings);
+    let demo = Demo::start(&place, &["--config", file.to_str().unwrap()]);
+    let page = demo.get_admin("/metrics");
+    let is_of_name = |character: char| character.is_ascii_lowercase() || character == '_';
+    let words = README.split(|character| !is_of_name(character));
+    let named: BTreeSet<_> = words
+        .filter(|word| word.starts_with("bifrost_") || word.starts_with("process_"))
+        .collect();
+    for name in &named {
+        assert!(page.contains(&format!("\n# TYPE {name} ")), "{name}");
+    }
+    assert!(named.len() > 20, "only {named:?}");
 }
 
 /// The number of a status that the `http` crate calls by `name`.
