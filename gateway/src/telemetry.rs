@@ -339,7 +339,14 @@ impl Telemetry {
     }
 
     fn faults(&self) -> [u64; Fault::COUNT] {
-        std::array::from_fn(|at| self.sum(|counts| &counts.faults[at]))
+        let counts = self.counts();
+        let sum = |at: usize| {
+            let values = counts
+                .iter()
+                .map(|counts| counts.faults[at].load(Ordering::Relaxed));
+            values.sum()
+        };
+        std::array::from_fn(sum)
     }
 
     fn lost_by_runtime(&self) -> Vec<u64> {

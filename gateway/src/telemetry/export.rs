@@ -13,12 +13,16 @@ use bifrost_shared::writer::{Now, Writer};
 use ringbuf::traits::{Consumer as _, Observer as _};
 
 use super::access_log::AccessLog;
+use super::probe::Probe;
 use super::{Ended, Lane, Message, Observed, Telemetry, describe};
 use crate::clock::{Clock, unix_ns};
 use crate::machine::Machine;
 
 /// How often the exporter comes by.
 const EVERY: Duration = Duration::from_millis(20);
+/// Of its visits, each so many wakes the probes: ten times a second. To wake a thread costs more than all else that a
+/// visit does, and an idle machine should sleep.
+const VISITS_A_PROBE: u64 = 5;
 /// Of its visits, each so many looks at how providers and keys stand: five times a second.
 const VISITS_A_STANDING: u64 = 10;
 /// Records moved at a time, so that readers of the histograms are kept out for some microseconds only.
@@ -122,8 +126,8 @@ impl Export {
                 lost: *lost,
             })
             .collect();
-        for probe in probes {
-            probe.send();
+        if self.visits.is_multiple_of(VISITS_A_PROBE) {
+            probes.iter().for_each(Probe::send);
         }
         self.writer.show(Now {
             counters: &self.telemetry.counters(),
