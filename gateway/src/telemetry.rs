@@ -485,6 +485,10 @@ mod tests {
     }
 
     fn start(segment: &Path) -> (Arc<Telemetry>, Exporter) {
+        start_with(segment, Box::new(One))
+    }
+
+    fn start_with(segment: &Path, observed: Box<dyn Observed>) -> (Arc<Telemetry>, Exporter) {
         let settings = config::Telemetry {
             enabled: true,
             segment: Some(segment.to_owned()),
@@ -500,7 +504,7 @@ mod tests {
             models: 2,
             providers: vec![("openai".to_owned(), vec!["main".to_owned()])],
         };
-        Telemetry::start(&settings, &description, &Clock::new(), Box::new(One), None).unwrap()
+        Telemetry::start(&settings, &description, &Clock::new(), observed, None).unwrap()
     }
 
     fn end(telemetry: &Telemetry, outcome: Outcome) {
@@ -557,29 +561,48 @@ mod tests {
         assert_eq!(figures.slots[0].latency.sum, 400);
     }
 
+    /// Holds the exporter at each visit until it is let go.
+    struct Held {
+        here: mpsc::SyncSender<()>,
+        go: mpsc::Receiver<()>,
+    }
+
+    impl Observed for Held {
+        fn gauges(&self, _: &mut [u64; Gauge::COUNT]) {
+            // Once the test has let go of its ends, nothing is waited for.
+            if self.here.send(()).is_ok() {
+                let _ = self.go.recv();
+            }
+        }
+
+        fn standings(&self) -> Vec<Standing> {
+            vec![]
+        }
+    }
+
     #[test]
     fn a_lane_that_nobody_drains_loses_records_but_no_counts() {
+        const TOO_MANY: usize = 100;
         let scratch = tempfile::tempdir().unwrap();
-        let (telemetry, exporter) = start(&scratch.path().join("one.seg"));
-        let (blocked, unblock) = (Arc::clone(&telemetry), exporter);
-        thread::spawn(move || {
-            // Two visits of the exporter may fall in between, so several lanes' worth are sent.
-            for _ in 0..LANE_RECORDS * 50 {
-                end(&blocked, Outcome::Completed);
-            }
-        })
-        .join()
-        .unwrap();
-        drop(unblock);
-        let lost = telemetry.counted(Counter::Lost);
+        let (here, arrived) = mpsc::sync_channel(0);
+        let (go, held) = mpsc::channel();
+        let observed = Box::new(Held { here, go: held });
+        let (telemetry, exporter) = start_with(&scratch.path().join("one.seg"), observed);
+        arrived.recv().unwrap();
+        for _ in 0..LANE_RECORDS + TOO_MANY {
+            end(&telemetry, Outcome::Completed);
+        }
+        assert_eq!(telemetry.counted(Counter::Lost), TOO_MANY as u64);
+        drop((arrived, go));
+        drop(exporter);
+        assert_eq!(telemetry.counted(Counter::Records), LANE_RECORDS as u64);
         assert_eq!(
             telemetry.counted(Counter::Completed),
-            (LANE_RECORDS * 50) as u64
+            (LANE_RECORDS + TOO_MANY) as u64
         );
-        assert_eq!(
-            telemetry.counted(Counter::Records) + lost,
-            (LANE_RECORDS * 50) as u64
-        );
+        let figures = telemetry.figures().unwrap();
+        assert_eq!(figures.counter(Counter::Lost), TOO_MANY as u64);
+        assert_eq!(figures.histogram(Series::Total).count, LANE_RECORDS as u64);
     }
 
     #[test]
