@@ -38,7 +38,7 @@ fn main() {
             let mut spent = Duration::ZERO;
             for _ in 0..rounds {
                 // The exporter's turn: a full lane would make the push the cheaper one.
-                std::thread::sleep(Duration::from_millis(25));
+                std::thread::sleep(Duration::from_millis(55));
                 spent += self_test::time_requests(&watches);
             }
             let each = spent.as_nanos() / u128::from(rounds * self_test::ROUND as u64);

@@ -202,7 +202,7 @@ pub struct Record {
     pub events: u32,
     /// How many requests were already waiting for the provider when it asked for a place.
     pub waiting: u32,
-    /// How many requests were in the gateway within 20 ms after it ended.
+    /// How many requests were in the gateway within 50 ms after it ended.
     pub in_flight: u32,
 }
 

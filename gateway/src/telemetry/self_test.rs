@@ -30,7 +30,7 @@ pub const ROUND: usize = LANE_RECORDS / 2;
 /// Rounds; the fastest counts, since others only add to it.
 const ROUNDS: u32 = 40;
 /// The exporter empties the lanes in between.
-const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE: Duration = Duration::from_millis(55);
 
 /// What a request that goes well passes through, after the stage that it begins in.
 const STAGES: [Stage; 10] = [

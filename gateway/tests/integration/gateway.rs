@@ -115,7 +115,7 @@ impl Gateway {
 
     /// Waits for the next record.
     pub async fn record(&mut self) -> Record {
-        // The exporter, a thread, comes by every 20 ms; it can be looked for, but not awaited.
+        // The exporter, a thread, comes by every 50 ms; it can be looked for, but not awaited.
         let mut look = tokio::time::interval(Duration::from_millis(2));
         let found = tokio::time::timeout(PATIENCE, async {
             loop {

@@ -29,7 +29,7 @@ fn the_monitor_counts_what_was_sent_and_no_stage_is_missed() {
 
     gateway.load(REQUESTS, 1_000).all_answered();
 
-    // The exporter comes by every 20 ms.
+    // The exporter comes by every 50 ms.
     let figures = wait_for("last record", || {
         let figures = place.figures();
         (figures["counters"]["records"] == REQUESTS).then_some(figures)

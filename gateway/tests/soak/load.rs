@@ -90,7 +90,7 @@ pub async fn run(load: &Load, verdict: &mut Verdict) {
     let rate = f64::from(sent) / begun.elapsed().as_secs_f64();
     saw.extend(running.join_all().await);
     gateway.gauge_back_to(Gauge::InFlight, 0).await;
-    // The last record is there within the exporter's 20 ms.
+    // The last record is there within the exporter's 50 ms.
     let all = Instant::now() + Duration::from_secs(5);
     while records.by_id.len() < saw.len() && Instant::now() < all {
         ticks.tick().await;

@@ -5,7 +5,7 @@ use bifrost_shared::layout::State;
 use super::observation::Reading;
 use crate::format::{self, SECOND};
 
-/// An exporter that was silent for longer has stalled: it comes by every 20 ms.
+/// An exporter that was silent for longer has stalled: it comes by every 50 ms.
 const EXPORTER_SILENCE_MAX: u64 = 2 * SECOND;
 /// A runtime that ran no task of ours for longer, while the exporter came by, is stuck.
 const RUNTIME_SILENCE_MAX: u64 = SECOND;

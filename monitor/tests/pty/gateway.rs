@@ -43,7 +43,7 @@ impl Gateway {
         gateway
     }
 
-    /// Comes by, as an exporter does every 20 ms.
+    /// Comes by, as an exporter does every 50 ms.
     pub(crate) fn beat(&mut self) {
         let runtime = Runtime {
             ran_at: monotonic_ns(),
