@@ -294,21 +294,16 @@ impl Worker {
             backend
                 .keys
                 .failed(&lease, &target.model, &error, &mut tried, Instant::now());
-            match pause(&backend.settings.retries, attempt, error.facts()) {
-                None => return Err(backend.last_word(error, &target.model)),
-                Some(Duration::ZERO) => {}
-                Some(pause) if Instant::now() + pause >= deadline => return Err(error),
-                Some(pause) => {
-                    // Others may go while this one waits.
-                    drop(permit);
-                    asking.watch.enter(Stage::BackOff);
-                    tokio::time::sleep(pause).await;
-                    match backend.admit(deadline, asking.watch).await {
-                        Ok(again) => permit = again,
-                        // That the line is full by now is not what the request failed of.
-                        Err(_) => return Err(error),
-                    }
-                }
+            let Some(pause) = pause(&backend.settings.retries, attempt, error.facts()) else {
+                return Err(backend.last_word(error, &target.model));
+            };
+            let turn = backend
+                .another_turn(permit, pause, deadline, asking.watch)
+                .await;
+            match turn {
+                Some(again) => permit = again,
+                // That the line is full by now, or time is over, is not what the request failed of.
+                None => return Err(error),
             }
             failed = Some(error);
         }
@@ -341,6 +336,27 @@ impl Backend {
         watch.enter(Stage::QueueWait);
         watch.record.waiting = u32::try_from(self.queue.waiting()).unwrap_or(u32::MAX);
         self.queue.admit(deadline).await
+    }
+
+    /// The place for another attempt after `pause`; none where time or room for that is not left. A place is kept only
+    /// without a pause: others may go while this one waits.
+    async fn another_turn(
+        &self,
+        permit: Permit,
+        pause: Duration,
+        deadline: Instant,
+        watch: &mut Stopwatch,
+    ) -> Option<Permit> {
+        if pause.is_zero() {
+            return Some(permit);
+        }
+        if Instant::now() + pause >= deadline {
+            return None;
+        }
+        drop(permit);
+        watch.enter(Stage::BackOff);
+        tokio::time::sleep(pause).await;
+        self.admit(deadline, watch).await.ok()
     }
 
     /// What the client is told when nothing is left to be tried here. That a key was refused is no matter of the

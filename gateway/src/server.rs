@@ -158,27 +158,17 @@ impl Server {
                 cut: shutdown.cut(),
             });
             desks.push(Arc::clone(&desk));
-            let beat = Arc::clone(&telemetry);
-            let front = Front {
-                watches: Arc::new(Watches {
-                    clock: clock.clone(),
-                    sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
-                }),
-                header_timeout: desk.server.header_timeout,
-                keep_alive_timeout: desk.server.keep_alive_timeout,
-                cut: desk.cut.clone(),
-                router: routes::router(desk),
-                certificates: certificates.clone(),
-                guest: shutdown.guest(),
+            let watches = Watches {
+                clock: clock.clone(),
+                sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
             };
-            seats.push(seat(number, connections, front, beat)?);
+            let front = front(desk, watches, certificates.clone(), &shutdown);
+            seats.push(seat(number, connections, front, Arc::clone(&telemetry))?);
         }
         telemetry.set_state(State::Running);
         let drain_timeout = config.drain_timeout;
         let places = config.server.connections_max;
-        let places = places.map_or(Semaphore::MAX_PERMITS, |most| {
-            most.min(Semaphore::MAX_PERMITS)
-        });
+        let places = places.unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let door = (access, certificates);
         let reload = Arc::new(Reload::new(
             config,
@@ -308,6 +298,24 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
+}
+
+/// What the connections of a runtime have in common.
+fn front(
+    desk: Arc<Desk>,
+    watches: Watches,
+    certificates: Option<Arc<Certificates>>,
+    shutdown: &Shutdown,
+) -> Front {
+    Front {
+        watches: Arc::new(watches),
+        header_timeout: desk.server.header_timeout,
+        keep_alive_timeout: desk.server.keep_alive_timeout,
+        cut: desk.cut.clone(),
+        router: routes::router(desk),
+        certificates,
+        guest: shutdown.guest(),
+    }
 }
 
 fn seat(
