@@ -112,9 +112,11 @@ impl App {
                     backend.settings.keys == settings.keys && backend.settings.rest == settings.rest
                 })
                 .map(|backend| Arc::clone(&backend.keys));
-            let keys = match keys {
-                Some(keys) => keys,
-                None => Arc::new(Keys::new(&settings.keys, settings.rest.clone())?),
+            let keys = if let Some(keys) = keys {
+                keys
+            } else {
+                let before = before.map(|backend| backend.keys.as_ref());
+                Arc::new(Keys::new(&settings.keys, settings.rest.clone(), before)?)
             };
             let queue = queue.unwrap_or_else(|| {
                 Arc::new(Queue::new(places, waiting_max, settings.timeouts.queue))
@@ -163,7 +165,7 @@ impl App {
         let keys = |slot: usize| {
             let backend = self.providers.iter().find(|backend| backend.slot == slot);
             backend
-                .map(|backend| backend.keys.names().map(str::to_owned).collect())
+                .map(|backend| backend.keys.names())
                 .unwrap_or_default()
         };
         self.slots
@@ -250,7 +252,7 @@ impl Backend {
     }
 
     fn standings(&self, now: Instant, unix_ns: u64) -> Vec<Standing> {
-        let standing = |(index, key): (usize, Seen)| {
+        let standing = |key: Seen| {
             let (state, until) = match key.condition {
                 Condition::Ready => (SlotState::Ready, 0),
                 Condition::Warming => (SlotState::Warming, 0),
@@ -264,8 +266,8 @@ impl Backend {
             };
             Standing {
                 provider: self.place(),
-                key: u16::try_from(index).unwrap_or(NONE),
-                incarnation: self.keys.incarnation(),
+                key: u16::try_from(key.place).unwrap_or(NONE),
+                incarnation: self.keys.lineage(),
                 state,
                 until,
                 weight_millionths: millionths(key.weight),
@@ -276,10 +278,10 @@ impl Backend {
             }
         };
         let seen = self.keys.seen(now);
-        seen.into_iter().enumerate().map(standing).collect()
+        seen.into_iter().map(standing).collect()
     }
 
-    /// The provider is as its best key, and has done what they have together.
+    /// The provider is as its best key.
     fn standing(&self, keys: &[Standing]) -> Standing {
         const BEST_FIRST: [SlotState; 4] = [
             SlotState::Ready,
@@ -306,7 +308,7 @@ impl Backend {
             places: self.queue.places() as u64,
             taken: self.queue.taken() as u64,
             waiting: self.queue.waiting() as u64,
-            counts: std::array::from_fn(|count| keys.iter().map(|key| key.counts[count]).sum()),
+            counts: self.keys.counts(),
         }
     }
 }

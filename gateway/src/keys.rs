@@ -3,8 +3,8 @@
 //! A key that a provider refuses (401, 402, a spent quota) is benched for everybody. A key at its limit (429), or not
 //! allowed something (403), rests for that model only, or one request for a model that it lacks would take it from all.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -30,12 +30,15 @@ pub struct Keys {
     /// Keys that are benched or resting. Zero, as nearly always, needs no look at any.
     troubled: AtomicUsize,
     health: Mutex<Vec<Health>>,
-    counts: Box<[Counts]>,
-    /// Tells these keys from others that have the same places before or after.
-    incarnation: u64,
+    /// What came of the attempts with all keys that the provider ever had.
+    counts: Arc<Counts>,
+    /// The first place that no key ever had.
+    next_place: usize,
+    /// Tells the keys of this provider from those of another that had its name before.
+    lineage: u64,
 }
 
-/// What came of the attempts with a key. On cache lines of its own, since every runtime writes to it.
+/// What came of attempts. On cache lines of its own, since every runtime writes to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counts {
@@ -64,6 +67,8 @@ pub enum Condition {
 /// A key, as others may see it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
+    /// Its place in records.
+    pub place: usize,
     /// How it is.
     pub condition: Condition,
     /// Its weight, as configured.
@@ -75,6 +80,9 @@ pub struct Seen {
 #[derive(Debug)]
 struct Key {
     name: String,
+    /// Its place in records. It is never given to another key, since requests may still be under way with this one.
+    place: usize,
+    counts: Arc<Counts>,
     credentials: Option<HeaderValue>,
     weight: f64,
     models: Vec<String>,
@@ -93,8 +101,10 @@ struct Health {
 /// A key, for one attempt.
 #[derive(Debug, Clone)]
 pub struct Lease {
-    /// Its place in the provider's list.
-    pub index: usize,
+    /// Its place in records.
+    pub place: usize,
+    /// Its index in the provider's list.
+    index: usize,
     /// The `Authorization` header, marked sensitive; none for a provider that takes no key.
     pub credentials: Option<HeaderValue>,
 }
@@ -120,36 +130,59 @@ pub enum NoKey {
 }
 
 impl Keys {
-    /// A provider's keys as they were configured. Without any, the provider takes none, and every lease is empty.
+    /// A provider's keys as they were configured. Without any, the provider takes none, and every lease is empty. A key
+    /// that was there `before` keeps its place and its counts.
     ///
     /// # Errors
     ///
     /// If a key can't be sent in a header. The settings have checked that.
-    pub fn new(keys: &[config::Key], rest: config::Rest) -> anyhow::Result<Self> {
-        static INCARNATIONS: AtomicU64 = AtomicU64::new(1);
-        let mut checked = keys
-            .iter()
-            .map(|key| {
-                let mut credentials =
-                    HeaderValue::try_from(format!("Bearer {}", key.value.expose())).map_err(
-                        |_| anyhow::anyhow!("key `{}` can't be sent in a header", key.name),
-                    )?;
-                credentials.set_sensitive(true);
-                Ok(Key {
-                    name: key.name.clone(),
-                    credentials: Some(credentials),
-                    weight: key.weight,
-                    models: key.models.clone(),
-                })
-            })
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        if checked.is_empty() {
-            checked.push(Key {
-                name: "none".to_owned(),
-                credentials: None,
-                weight: 1.0,
-                models: vec![],
+    pub fn new(
+        keys: &[config::Key],
+        rest: config::Rest,
+        before: Option<&Self>,
+    ) -> anyhow::Result<Self> {
+        static LINEAGES: AtomicU64 = AtomicU64::new(1);
+        let mut next_place = before.map_or(0, |before| before.next_place);
+        let mut key = |name: &str, credentials: Option<HeaderValue>, weight, models| {
+            let same = before.and_then(|before| {
+                before
+                    .list
+                    .iter()
+                    .find(|it| it.is(name, credentials.as_ref()))
             });
+            let (place, counts) = same.map_or_else(
+                || {
+                    next_place += 1;
+                    (next_place - 1, Arc::default())
+                },
+                |same| (same.place, Arc::clone(&same.counts)),
+            );
+            Key {
+                name: name.to_owned(),
+                place,
+                counts,
+                credentials,
+                weight,
+                models,
+            }
+        };
+        let mut checked = vec![];
+        for configured in keys {
+            let mut credentials =
+                HeaderValue::try_from(format!("Bearer {}", configured.value.expose())).map_err(
+                    |_| anyhow::anyhow!("key `{}` can't be sent in a header", configured.name),
+                )?;
+            credentials.set_sensitive(true);
+            let models = configured.models.clone();
+            checked.push(key(
+                &configured.name,
+                Some(credentials),
+                configured.weight,
+                models,
+            ));
+        }
+        if checked.is_empty() {
+            checked.push(key("none", None, 1.0, vec![]));
         }
         let cumulative = checked
             .iter()
@@ -159,8 +192,12 @@ impl Keys {
             })
             .collect();
         Ok(Self {
-            counts: checked.iter().map(|_| Counts::default()).collect(),
-            incarnation: INCARNATIONS.fetch_add(1, Ordering::Relaxed),
+            counts: before.map_or_else(Arc::default, |before| Arc::clone(&before.counts)),
+            next_place,
+            lineage: before.map_or_else(
+                || LINEAGES.fetch_add(1, Ordering::Relaxed),
+                |before| before.lineage,
+            ),
             cumulative,
             any_model: checked.iter().all(|key| key.models.is_empty()),
             health: Mutex::new(checked.iter().map(|_| Health::default()).collect()),
@@ -170,15 +207,27 @@ impl Keys {
         })
     }
 
-    /// The keys' configured names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|key| key.name.as_str())
+    /// The keys' configured names, by their places; empty where a key is no more.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let places = self.list.iter().map(|key| key.place + 1).max();
+        let mut names = vec![String::new(); places.unwrap_or(0)];
+        for key in &self.list {
+            names[key.place].clone_from(&key.name);
+        }
+        names
     }
 
-    /// Another number are other keys.
+    /// Another number are the keys of another provider.
     #[must_use]
-    pub const fn incarnation(&self) -> u64 {
-        self.incarnation
+    pub const fn lineage(&self) -> u64 {
+        self.lineage
+    }
+
+    /// What came of the attempts with all keys that the provider ever had, as [`Seen::counts`] has it.
+    #[must_use]
+    pub fn counts(&self) -> [u64; 5] {
+        self.counts.values()
     }
 
     /// The keys as they are, in order.
@@ -188,15 +237,16 @@ impl Keys {
             .health
             .lock()
             .expect("nobody panics with the health in hand");
-        let keys = self.list.iter().zip(health.iter()).zip(&self.counts);
-        keys.map(|((key, health), counts)| Seen {
+        let keys = self.list.iter().zip(health.iter());
+        keys.map(|(key, health)| Seen {
+            place: key.place,
             condition: if key.weight > 0.0 {
                 health.condition(now, self.rest.ramp)
             } else {
                 Condition::Off
             },
             weight: key.weight,
-            counts: counts.values(),
+            counts: key.counts.values(),
         })
         .collect()
     }
@@ -328,12 +378,13 @@ impl Keys {
     }
 
     fn leased(&self, index: usize) -> Lease {
-        self.counts[index].attempts.fetch_add(1, Ordering::Relaxed);
+        self.count(index, |counts| &counts.attempts);
         self.uncounted(index)
     }
 
     fn uncounted(&self, index: usize) -> Lease {
         Lease {
+            place: self.list[index].place,
             index,
             credentials: self.list[index].credentials.clone(),
         }
@@ -350,13 +401,11 @@ impl Keys {
     ) {
         let asked = error.retry_after().map(|wait| wait.min(self.rest.max));
         let forbidden = error.facts().status == http::StatusCode::FORBIDDEN;
-        let counts = &self.counts[lease.index];
-        let count = match error.facts().next {
+        self.count(lease.index, |counts| match error.facts().next {
             Next::GoodKey => &counts.refused,
             Next::OtherKey => &counts.rate_limited,
             Next::Nothing | Next::Fallback | Next::Retry => &counts.failed,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        });
         match error.facts().next {
             Next::GoodKey => {
                 tried.refused.push(lease.index);
@@ -377,15 +426,20 @@ impl Keys {
 
     /// Learns from an attempt that succeeded: a benched key that was probed is good again.
     pub fn succeeded(&self, lease: &Lease) {
-        self.counts[lease.index]
-            .answered
-            .fetch_add(1, Ordering::Relaxed);
+        self.count(lease.index, |counts| &counts.answered);
         if self.troubled.load(Ordering::Relaxed) > 0 {
             self.change(lease.index, |health| {
                 if health.benched.take().is_some() {
                     health.good_since = Some(Instant::now());
                 }
             });
+        }
+    }
+
+    /// Counts an attempt for its key and for the provider.
+    fn count(&self, index: usize, of: impl Fn(&Counts) -> &AtomicU64) {
+        for counts in [&self.list[index].counts, &self.counts] {
+            of(counts).fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -421,6 +475,10 @@ fn by_weight(shares: &[(usize, f64)], random: f64) -> Option<usize> {
 }
 
 impl Key {
+    fn is(&self, name: &str, credentials: Option<&HeaderValue>) -> bool {
+        self.name == *name && self.credentials.as_ref() == credentials
+    }
+
     fn may_serve(&self, model: &str) -> bool {
         self.weight > 0.0
             && (self.models.is_empty() || self.models.iter().any(|allowed| allowed == model))
@@ -542,7 +600,7 @@ mod tests {
                 models: vec![],
             })
             .collect();
-        Keys::new(&keys, rest()).unwrap()
+        Keys::new(&keys, rest(), None).unwrap()
     }
 
     fn answered(status: u16, retry_after: Option<Duration>) -> Error {
@@ -584,6 +642,36 @@ mod tests {
             .map(|key| key.counts)
             .collect();
         assert_eq!(counts[..2], [[1, 0, 0, 1, 0], [2, 1, 1, 0, 0]]);
+    }
+
+    #[test]
+    fn a_key_that_stays_keeps_its_place_and_its_counts_and_a_new_one_takes_nobodys() {
+        let configured = |names: &[&str]| -> Vec<_> {
+            let key = |name: &&str| config::Key {
+                name: (*name).to_owned(),
+                value: Secret::new(&format!("sk-{name}")),
+                weight: 1.0,
+                models: vec![],
+            };
+            names.iter().map(key).collect()
+        };
+        let first = Keys::new(&configured(&["a", "b"]), rest(), None).unwrap();
+        for random in [0.1, 0.9] {
+            let lease = first.lease("m", &Tried::default(), Instant::now(), random);
+            first.succeeded(&lease.unwrap());
+        }
+        let second = Keys::new(&configured(&["c", "b"]), rest(), Some(&first)).unwrap();
+        assert_eq!(second.names(), ["", "b", "c"]);
+        let seen = second.seen(Instant::now());
+        let told: Vec<_> = seen.iter().map(|key| (key.place, key.counts[1])).collect();
+        assert_eq!(told, [(2, 0), (1, 1)]);
+        assert_eq!(second.counts(), [2, 2, 0, 0, 0], "the provider's own go on");
+        assert_eq!(second.lineage(), first.lineage());
+        // Another value is another key, whatever its name.
+        let mut other = configured(&["b"]);
+        other[0].value = Secret::new("sk-else");
+        let third = Keys::new(&other, rest(), Some(&second)).unwrap();
+        assert_eq!(third.names(), ["", "", "", "b"]);
     }
 
     fn fail(keys: &Keys, status: u16, retry_after: Option<Duration>) -> Tried {
@@ -770,7 +858,7 @@ mod tests {
             weight: 1.0,
             models: vec!["m".to_owned()],
         };
-        let keys = Keys::new(&[listed], rest()).unwrap();
+        let keys = Keys::new(&[listed], rest(), None).unwrap();
         assert!(
             keys.lease("m", &Tried::default(), Instant::now(), 0.0)
                 .is_ok()

@@ -347,7 +347,7 @@ fn of_slots(text: &mut Text, (scope, it): (&str, &str), all: &[Named<'_>]) {
 }
 
 fn histograms(text: &mut Text, figures: &Figures) {
-    let help = "Time in each stage of a request; 0 in those that it did not reach.";
+    let help = "Time in each stage, of the requests that came to it.";
     let mut family = text.family("bifrost_stage_seconds", Kind::Histogram, help);
     for stage in Stage::ALL {
         let labels: Labels<'_> = &[("stage", stage.key())];

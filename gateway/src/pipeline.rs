@@ -269,7 +269,7 @@ impl Worker {
                 self.app.count(Counter::Retries);
             }
             asking.watch.record.provider = u16::try_from(backend.slot).unwrap_or(u16::MAX);
-            asking.watch.record.key = u16::try_from(lease.index).unwrap_or(u16::MAX);
+            asking.watch.record.key = u16::try_from(lease.place).unwrap_or(u16::MAX);
             asking.watch.record.attempts = asking.watch.record.attempts.saturating_add(1);
 
             let Encoded(body) = encoded

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::json;
@@ -95,17 +95,28 @@ pub fn router(desk: Arc<Desk>) -> Router {
     router
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .fallback(async |method: Method, uri: Uri, headers: HeaderMap| {
-            let path = uri.path().to_owned();
-            let error = Error::UnknownRoute { method, path };
-            with_id(answer_error(&error), &headers)
+        .fallback(async |request: Request<Body>| {
+            refuse(request, |method, path| Error::UnknownRoute { method, path })
         })
-        .method_not_allowed_fallback(async |method: Method, uri: Uri, headers: HeaderMap| {
-            let path = uri.path().to_owned();
-            let error = Error::WrongMethod { method, path };
-            with_id(answer_error(&error), &headers)
+        .method_not_allowed_fallback(async |request: Request<Body>| {
+            refuse(request, |method, path| Error::WrongMethod { method, path })
         })
         .with_state(desk)
+}
+
+/// Answers what no route takes. It may look like a chat, and have begun a record.
+fn refuse(mut request: Request<Body>, error: impl FnOnce(Method, String) -> Error) -> Response {
+    let began = request.extensions_mut().remove::<Began>();
+    let error = error(request.method().clone(), request.uri().path().to_owned());
+    let mut response = answer_error(&error);
+    let Some(Began { watch, name }) = began else {
+        return with_id(response, request.headers());
+    };
+    if let Some(mut watch) = watch.lock().map_or(None, |mut watch| watch.take()) {
+        watch.failed(&error);
+    }
+    name_by(&mut response, name);
+    response
 }
 
 async fn ready(State(desk): State<Arc<Desk>>) -> Response {

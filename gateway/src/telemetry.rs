@@ -177,10 +177,9 @@ impl Counts {
 
 /// Adds to what only this thread writes.
 fn add(word: &AtomicU64, by: u64) {
-    word.store(
-        word.load(Ordering::Relaxed).wrapping_add(by),
-        Ordering::Relaxed,
-    );
+    let sum = word.load(Ordering::Relaxed).wrapping_add(by);
+    // Who reads this one has the earlier ones, too.
+    word.store(sum, Ordering::Release);
 }
 
 impl Telemetry {
@@ -274,7 +273,8 @@ impl Telemetry {
     /// Requests that began and have not ended.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        // Ends are read first, so that a request which ends in between can't make the difference negative.
+        // Ends are read first, and a thread that shows an end shows its beginning, so that a request which ends in
+        // between can't make the difference negative.
         let ended: u64 = Outcome::ALL
             .into_iter()
             .map(|outcome| self.counted(ended_as(outcome)))
@@ -317,7 +317,7 @@ impl Telemetry {
         let counts = self.counts();
         counts
             .iter()
-            .map(|counts| of(counts).load(Ordering::Relaxed))
+            .map(|counts| of(counts).load(Ordering::Acquire))
             .sum()
     }
 
@@ -328,25 +328,16 @@ impl Telemetry {
     }
 
     fn counters(&self) -> [u64; Counter::COUNT] {
-        let counts = self.counts();
-        let sum = |at: usize| {
-            let values = counts
-                .iter()
-                .map(|counts| counts.counters[at].load(Ordering::Relaxed));
-            values.sum()
-        };
-        std::array::from_fn(sum)
+        let mut values = [0; Counter::COUNT];
+        // Backwards, since what began stands first: see `in_flight`.
+        for at in (0..Counter::COUNT).rev() {
+            values[at] = self.sum(|counts| &counts.counters[at]);
+        }
+        values
     }
 
     fn faults(&self) -> [u64; Fault::COUNT] {
-        let counts = self.counts();
-        let sum = |at: usize| {
-            let values = counts
-                .iter()
-                .map(|counts| counts.faults[at].load(Ordering::Relaxed));
-            values.sum()
-        };
-        std::array::from_fn(sum)
+        std::array::from_fn(|at| self.sum(|counts| &counts.faults[at]))
     }
 
     fn lost_by_runtime(&self) -> Vec<u64> {
@@ -381,16 +372,16 @@ impl Telemetry {
     }
 
     #[cold]
-    fn new_lane(&self, counts: &Counts) -> Producer {
+    fn new_lane(&self, counts: &Counts) -> Option<Producer> {
         let (producer, ended) = HeapRb::new(LANE_RECORDS).split();
         let runtime = counts.runtime.load(Ordering::Relaxed);
         let lane = Lane {
             runtime: u8::try_from(runtime).unwrap_or(u8::MAX),
             ended,
         };
-        // A full channel would mean dozens of new threads at once; their records then count as lost.
-        let _ = self.exporter.try_send(Message::Lane(lane));
-        producer
+        // A full channel means dozens of new threads at once: the next record tries again.
+        let sent = self.exporter.try_send(Message::Lane(lane));
+        sent.is_ok().then_some(producer)
     }
 }
 
@@ -413,8 +404,14 @@ impl Sink for Telemetry {
             counts.count(Counter::Timeouts, has(flags::TIMED_OUT));
             counts.count(Counter::Streams, has(flags::STREAM));
             counts.count(Counter::Dials, has(flags::CONNECTED));
-            let producer = own.producer.get_or_insert_with(|| self.new_lane(counts));
-            if producer.try_push((*record, at)).is_err() {
+            if own.producer.is_none() {
+                own.producer = self.new_lane(counts);
+            }
+            let pushed = own
+                .producer
+                .as_mut()
+                .is_some_and(|lane| lane.try_push((*record, at)).is_ok());
+            if !pushed {
                 own.counts.count(Counter::Lost, 1);
             }
         });

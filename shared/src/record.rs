@@ -280,12 +280,17 @@ impl Record {
             .filter(|_| is_whole && self.first_byte > 0)
     }
 
-    /// What this record adds to `series`; none where it has no such value.
+    /// What this record adds to `series`; none where it has no such value. A stage that it never came to is none, and
+    /// no zero: that would make every mean of those that did the smaller.
     #[must_use]
     pub fn value(&self, series: Series) -> Option<u64> {
         match series {
-            Series::Stage(stage) => Some(self.stage(stage)),
-            Series::Overhead => Some(self.overhead()),
+            Series::Stage(stage) => Some(self.stage(stage)).filter(|time| *time > 0),
+            // Who never asked for a place has met none of it.
+            Series::Overhead => {
+                let has_asked = self.stage(Stage::QueueWait) > 0;
+                has_asked.then(|| self.overhead())
+            }
             Series::Total => Some(self.total),
             Series::Added => Some(self.added()),
             Series::Unattributed => Some(self.unattributed()),

@@ -198,55 +198,72 @@ impl Latency {
         Self {
             groups: pairs.map(|(now, then)| now.saturating_sub(*then)).collect(),
             count: self.count.saturating_sub(earlier.count),
-            sum: self.sum.saturating_sub(earlier.sum),
+            sum: self.sum.wrapping_sub(earlier.sum),
             max: self.max,
         }
     }
 }
 
-/// The writing half: which slot is whose.
-#[derive(Debug, Default)]
+/// Who holds a slot: provider, key, incarnation.
+type Holder = (u16, u16, u64);
+
+/// The writing half: which slot is whose. Whoever has one keeps it as long as it stands at all.
+#[derive(Debug)]
 pub(crate) struct Writer {
-    /// Who holds each slot.
-    holders: Vec<(u16, u16, u64)>,
+    holders: [Option<Holder>; CAPACITY],
     /// For each provider, its own slot, then those of its keys.
     by_provider: Vec<Vec<Option<usize>>>,
 }
 
+impl Default for Writer {
+    fn default() -> Self {
+        Self {
+            holders: [None; CAPACITY],
+            by_provider: vec![],
+        }
+    }
+}
+
 impl Writer {
-    /// Writes how everybody stands. Whoever comes anew into a slot begins with nothing.
+    /// Writes how everybody stands. Whoever comes anew gets a slot that is free, if there is one, and begins with
+    /// nothing; the slot of whoever is gone is free.
     pub(crate) fn stand(&mut self, section: &[AtomicU64], standings: &[Standing]) {
-        let standings = &standings[..standings.len().min(CAPACITY)];
-        let mut slots = section.chunks_exact(WORDS);
-        for (at, words) in slots.by_ref().take(CAPACITY).enumerate() {
-            let Some(standing) = standings.get(at) else {
-                if at >= self.holders.len() {
-                    break;
-                }
-                clear(words);
+        let slot = |at: usize| &section[at * WORDS..(at + 1) * WORDS];
+        let before = self.holders;
+        for (at, holder) in self.holders.iter_mut().enumerate() {
+            let stands = |held: &Holder| {
+                standings
+                    .iter()
+                    .any(|standing| holder_of(standing) == *held)
+            };
+            if holder.as_ref().is_some_and(|held| !stands(held)) {
+                *holder = None;
+                clear(slot(at));
+            }
+        }
+        for standing in standings {
+            let holder = Some(holder_of(standing));
+            let place = |wanted: Option<Holder>, holders: &[Option<Holder>]| {
+                holders.iter().position(|held| *held == wanted)
+            };
+            let known = place(holder, &self.holders);
+            let Some(at) = known.or_else(|| place(None, &self.holders)) else {
                 continue;
             };
-            let holder = (standing.provider, standing.key, standing.incarnation);
-            if self.holders.get(at) != Some(&holder) {
-                clear(words);
-            }
-            write(words, standing);
+            self.holders[at] = holder;
+            write(slot(at), standing);
         }
-        let holder = |standing: &Standing| (standing.provider, standing.key, standing.incarnation);
-        if !self
-            .holders
-            .iter()
-            .copied()
-            .eq(standings.iter().map(holder))
-        {
-            self.holders = standings.iter().map(holder).collect();
+        if self.holders != before {
             self.index();
         }
     }
 
     fn index(&mut self) {
         self.by_provider.clear();
-        for (slot, (provider, key, _)) in self.holders.iter().enumerate() {
+        for (slot, holder) in self.holders.iter().enumerate() {
+            let Some((provider, key, _)) = holder else {
+                continue;
+            };
             let provider = usize::from(*provider);
             if self.by_provider.len() <= provider {
                 self.by_provider.resize_with(provider + 1, Vec::new);
@@ -301,10 +318,14 @@ impl Writer {
     }
 }
 
+const fn holder_of(standing: &Standing) -> Holder {
+    (standing.provider, standing.key, standing.incarnation)
+}
+
 /// The one writer may load and store where several would need an exchange.
 fn bump(word: &AtomicU64, by: u64) {
     word.store(
-        word.load(Ordering::Relaxed).saturating_add(by),
+        word.load(Ordering::Relaxed).wrapping_add(by),
         Ordering::Relaxed,
     );
 }
@@ -462,6 +483,39 @@ mod tests {
             (slots[1].latency.count, slots[1].count(SlotCount::Requests)),
             (0, 0)
         );
+    }
+
+    #[test]
+    fn whoever_comes_before_the_others_takes_nothing_from_them() {
+        let (section, mut writer) = (section(), Writer::default());
+        writer.stand(&section, &[standing(4, NONE, 1), standing(4, 0, 7)]);
+        writer.add(&section, (4, 0), (0, 3), Some(9));
+        writer.stand(
+            &section,
+            &[
+                standing(5, NONE, 1),
+                standing(4, NONE, 1),
+                standing(5, 0, 8),
+                standing(4, 0, 7),
+            ],
+        );
+        writer.add(&section, (4, 0), (0, 4), Some(9));
+        let tokens: Vec<_> = slots(&section)
+            .iter()
+            .map(|slot| {
+                (
+                    slot.provider,
+                    slot.key,
+                    slot.count(SlotCount::CompletionTokens),
+                )
+            })
+            .collect();
+        assert_eq!(
+            tokens,
+            [(4, None, 7), (4, Some(0), 7), (5, None, 0), (5, Some(0), 0)]
+        );
+        writer.stand(&section, &[standing(5, NONE, 1)]);
+        assert_eq!(slots(&section).len(), 1, "what is gone has no slot");
     }
 
     #[test]

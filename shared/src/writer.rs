@@ -232,8 +232,9 @@ fn section(words: &[AtomicU64], kind: Section) -> &[AtomicU64] {
 
 /// The one writer may load and store where several would need an exchange.
 fn add(words: &[AtomicU64], value: u64) {
+    // Sums wrap after weeks at full load, as counters do; readers take differences.
     let bump = |at: usize, by: u64| {
-        let sum = words[at].load(Ordering::Relaxed).saturating_add(by);
+        let sum = words[at].load(Ordering::Relaxed).wrapping_add(by);
         words[at].store(sum, Ordering::Relaxed);
     };
     bump(histogram::COUNT, 1);

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_value_counts_at_its_edge_and_not_a_nanosecond_below_it() {
         let mut histogram = Histogram::default();
-        for value in [31, 32, 1_023, 1_024, 1 << 39, u64::MAX] {
+        for value in [31, 32, 1_023, 1_024, 1 << 39, 1 << 41] {
             histogram.record(value);
         }
         let mut text = Text::default();
@@ -195,7 +195,7 @@ mod tests {
         check("549.755813887", 4);
         check("+Inf", 6);
         assert!(page.ends_with(
-            "t_seconds_sum{stage=\"s\"} 18446744073.709551615\nt_seconds_count{stage=\"s\"} 6\n"
+            "t_seconds_sum{stage=\"s\"} 2748.77907155\nt_seconds_count{stage=\"s\"} 6\n"
         ));
     }
 

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::mpsc::{self, SyncSender, TrySendError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bifrost_shared::record::{Fault, NONE, Record, flags};
+use bifrost_shared::record::{Fault, Record, flags};
 use bifrost_shared::stage::Stage;
 use serde::Serialize;
 
@@ -17,18 +19,23 @@ const WAITING_MAX: usize = 64;
 /// Providers and their keys, by configured name and in their places.
 pub type Names = Vec<(String, Vec<String>)>;
 
+/// How long an end of the log waits for a reader that does not read.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 enum Message {
     Names(Names),
     Records(Box<[Record]>),
-    /// So many records found no room.
-    Lost(u64),
 }
 
-/// The exporter's end. Dropped, it waits until what was handed over is written.
+/// The exporter's end. Dropped, it waits until what was handed over is written, but not for ever.
 pub struct AccessLog {
     messages: Option<SyncSender<Message>>,
-    thread: Option<JoinHandle<()>>,
-    lost: u64,
+    /// Says that the thread has ended, by being closed.
+    ended: Receiver<()>,
+    /// Names that found no room yet.
+    names: Option<Names>,
+    /// Records that found no room, until the thread tells of them.
+    lost: Arc<AtomicU64>,
 }
 
 impl AccessLog {
@@ -39,71 +46,103 @@ impl AccessLog {
     /// If the system gives no thread.
     pub fn start(names: Names, out: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, received) = mpsc::sync_channel(WAITING_MAX);
-        let thread = thread::Builder::new()
+        let (alive, ended) = mpsc::channel();
+        let lost = Arc::new(AtomicU64::new(0));
+        let lines = Lines {
+            names,
+            lost: Arc::clone(&lost),
+            out: io::BufWriter::new(out),
+        };
+        thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write_all(names, &received, io::BufWriter::new(out)))?;
+            .spawn(move || {
+                let _alive: Sender<()> = alive;
+                if let Err(error) = lines.write_all(&received) {
+                    tracing::warn!(%error, "the access log can't be written: it ends here");
+                }
+            })?;
         Ok(Self {
             messages: Some(messages),
-            thread: Some(thread),
-            lost: 0,
+            ended,
+            names: None,
+            lost,
         })
     }
 
     /// Lines from now on name these.
-    pub(super) fn rename(&self, names: Names) {
-        // Names come when settings do, seldom enough to be waited for.
-        let _ = self
-            .messages
-            .as_ref()
-            .map(|messages| messages.send(Message::Names(names)));
+    pub(super) fn rename(&mut self, names: Names) {
+        self.names = Some(names);
+        self.hand_names_over();
     }
 
     /// Hands records over, or counts them as lost where too much waits already.
     pub(super) fn log(&mut self, records: &[Record]) {
-        let Some(messages) = &self.messages else {
-            return;
+        self.hand_names_over();
+        let handed = match (&self.names, &self.messages) {
+            (None, Some(messages)) => messages.try_send(Message::Records(records.into())),
+            // Without the names that belong to them, they would be told under wrong ones.
+            (Some(_), Some(_)) => Err(TrySendError::Full(Message::Records([].into()))),
+            (_, None) => return,
         };
-        if self.lost > 0 && messages.try_send(Message::Lost(self.lost)).is_ok() {
-            self.lost = 0;
-        }
-        match messages.try_send(Message::Records(records.into())) {
+        match handed {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.lost += records.len() as u64,
+            Err(TrySendError::Full(_)) => {
+                self.lost.fetch_add(records.len() as u64, Ordering::Relaxed);
+            }
             // Nobody reads any more, and it was said.
             Err(TrySendError::Disconnected(_)) => self.messages = None,
+        }
+    }
+
+    fn hand_names_over(&mut self) {
+        let (Some(names), Some(messages)) = (self.names.take(), &self.messages) else {
+            return;
+        };
+        if let Err(TrySendError::Full(Message::Names(names))) =
+            messages.try_send(Message::Names(names))
+        {
+            self.names = Some(names);
         }
     }
 }
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        if let Some(messages) = self.messages.take()
-            && self.lost > 0
-        {
-            let _ = messages.try_send(Message::Lost(self.lost));
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.messages = None;
+        // A reader that holds the thread in a write must not hold the gateway's end, too.
+        let _ = self.ended.recv_timeout(PATIENCE);
     }
 }
 
-fn write_all(mut names: Names, messages: &mpsc::Receiver<Message>, mut out: impl Write) {
-    while let Ok(message) = messages.recv() {
-        let written = match message {
-            Message::Names(new) => {
-                names = new;
-                Ok(())
+/// The thread's own.
+struct Lines<W: Write> {
+    names: Names,
+    lost: Arc<AtomicU64>,
+    out: io::BufWriter<W>,
+}
+
+impl<W: Write> Lines<W> {
+    fn write_all(mut self, messages: &Receiver<Message>) -> io::Result<()> {
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Names(names) => self.names = names,
+                Message::Records(records) => {
+                    self.tell_of_lost()?;
+                    for record in &records {
+                        write(&mut self.out, &Line::of(record, &self.names))?;
+                    }
+                    self.out.flush()?;
+                }
             }
-            Message::Records(records) => records
-                .iter()
-                .try_for_each(|record| write(&mut out, &Line::of(record, &names)))
-                .and_then(|()| out.flush()),
-            Message::Lost(lost) => write(&mut out, &Gap { lost }),
-        };
-        if let Err(error) = written {
-            tracing::warn!(%error, "the access log can't be written: it ends here");
-            return;
+        }
+        self.tell_of_lost()?;
+        self.out.flush()
+    }
+
+    fn tell_of_lost(&mut self) -> io::Result<()> {
+        match self.lost.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            lost => write(&mut self.out, &Gap { lost }),
         }
     }
 }
@@ -113,7 +152,7 @@ fn write(out: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Records that are missing before the next line.
+/// Records that are missing about here.
 #[derive(Serialize)]
 struct Gap {
     lost: u64,
@@ -165,7 +204,7 @@ impl<'a> Line<'a> {
             status: record.status,
             ended_in: record.ended_in.key(),
             provider: provider.map(|(name, _)| name.as_str()),
-            key: key.filter(|_| record.key != NONE).map(String::as_str),
+            key: key.filter(|name| !name.is_empty()).map(String::as_str),
             attempts: record.attempts,
             fallbacks: record.fallbacks,
             stream: record.flags & flags::STREAM != 0,
@@ -295,16 +334,30 @@ mod tests {
         for _ in 0..handed {
             log.log(&[Record::default()]);
         }
-        assert!(log.lost > 0, "the line in front of the writer is bounded");
+        assert!(
+            log.lost.load(Ordering::Relaxed) > 0,
+            "the line in front of the writer is bounded"
+        );
         pipe.clone().open();
         drop(log);
         let lines = pipe.lines();
         let lost: u64 = lines.iter().filter_map(|line| line["lost"].as_u64()).sum();
         let told = lines.iter().filter(|line| line["id"].is_string()).count() as u64;
-        assert!(
-            lost + told <= handed && told > 0,
-            "{told} told, {lost} lost of {handed}"
-        );
+        assert_eq!(lost + told, handed, "{told} told, {lost} lost");
+        assert!(lost > 0 && told > 0, "{told} told, {lost} lost");
+    }
+
+    #[test]
+    fn a_reader_that_never_reads_does_not_hold_the_end() {
+        let mut log = AccessLog::start(names(), Pipe::default()).unwrap();
+        for _ in 0..WAITING_MAX * 2 {
+            log.log(&[Record::default()]);
+        }
+        log.rename(names());
+        assert!(log.names.is_some(), "there is no room for them");
+        let begun = std::time::Instant::now();
+        drop(log);
+        assert!(begun.elapsed() < PATIENCE * 5);
     }
 
     #[test]

@@ -99,7 +99,9 @@ pub(super) fn names(providers: &[(String, Vec<String>)]) -> Vec<Name> {
             provider_name,
             provider_name.clone(),
         ));
-        for (key, key_name) in keys.iter().enumerate() {
+        // The place of a key that is no more stays empty.
+        let named = keys.iter().enumerate().filter(|(_, name)| !name.is_empty());
+        for (key, key_name) in named {
             names.push(name(
                 NameKind::Key,
                 provider << 32 | key,

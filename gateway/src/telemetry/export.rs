@@ -80,11 +80,13 @@ impl Export {
                 Ok(Message::Lane(lane)) => self.lanes.push(lane),
                 Ok(Message::State(state)) => self.writer.segment().set_state(state),
                 Ok(Message::Names(names)) => {
+                    // What has ended so far ended under the old ones.
+                    self.drain_lanes();
                     self.writer.rename(&describe::names(&names));
-                    if let Some(log) = &self.log {
+                    self.writer.stand(&self.observed.standings());
+                    if let Some(log) = &mut self.log {
                         log.rename(names);
                     }
-                    self.visits = 0;
                 }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {

@@ -138,10 +138,9 @@ fn apart(settings: &config::Telemetry) -> config::Telemetry {
         .into_iter()
         .find(|directory| segment::own_directory(directory).is_ok());
     config::Telemetry {
-        segment: usable
-            .map(|directory| directory.join("self-test"))
-            .or_else(|| settings.segment.clone()),
-        instance_metadata: config::InstanceMetadata::Off,
+        // Without one of ours alone, on the heap: by its own name, a gateway's last figures may be lying there.
+        enabled: settings.enabled && usable.is_some(),
+        segment: usable.map(|directory| directory.join("self-test")),
         ..settings.clone()
     }
 }

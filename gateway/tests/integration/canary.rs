@@ -27,14 +27,15 @@ impl Drop for Process {
     }
 }
 
-/// A gateway at trace level, with its log and its segment in `place`.
-async fn start(provider: SocketAddr, place: &Path) -> (Process, SocketAddr) {
+/// A gateway at trace level, with its logs and its segment in `place`; its address and that of its admin listener.
+async fn start(provider: SocketAddr, place: &Path) -> (Process, [SocketAddr; 2]) {
     let log = place.join("log");
     let keys = format!(r#"[{{name="first",value="{KEY}"}},{{name="second",value="{KEY}-2"}}]"#);
     let process = Command::new(env!("CARGO_BIN_EXE_bifrost-gateway"))
         .env_clear()
         .env("BIFROST_LOG__LEVEL", "trace")
         .env("BIFROST_LOG__FORMAT", "json")
+        .env("BIFROST_LOG__ACCESS", "true")
         .env("BIFROST_SERVER__LISTEN", "127.0.0.1:0")
         .env("BIFROST_ADMIN__LISTEN", "127.0.0.1:0")
         .env("BIFROST_SERVER__BODY_TIMEOUT", "200ms")
@@ -63,7 +64,8 @@ async fn start(provider: SocketAddr, place: &Path) -> (Process, SocketAddr) {
             .find(|line| line.contains("\"serving\""))?
             .to_owned();
         let line: serde_json::Value = serde_json::from_str(&line).ok()?;
-        line["address"].as_str()?.parse().ok()
+        let address = |name: &str| line[name].as_str()?.parse().ok();
+        Some([address("address")?, address("admin")?])
     };
     until(|| serving().is_some()).await;
     (process, serving().unwrap())
@@ -81,7 +83,7 @@ async fn ask(address: SocketAddr, headers: &str, body: &str) -> Answer {
 async fn no_key_and_no_prompt_is_ever_written_down() {
     let provider = Provider::start(vec![]).await;
     let place = tempfile::tempdir().unwrap();
-    let (process, address) = start(provider.address, place.path()).await;
+    let (process, [address, admin]) = start(provider.address, place.path()).await;
     let prompted = |body: String| body.replace("\"hi\"", &format!("\"{PROMPT}\""));
     let (plain, streaming) = (prompted(chat("openai/m")), prompted(stream("openai/m")));
 
@@ -148,6 +150,9 @@ async fn no_key_and_no_prompt_is_ever_written_down() {
         "/v1/chat/completions",
     ] {
         said.push(get(address, path).await);
+    }
+    for path in ["/stats", "/metrics", "/livez", "/readyz", "/nowhere"] {
+        said.push(get(admin, path).await);
     }
     assert!(said.iter().all(|answer| answer.status != 0), "{said:?}");
     // A drain writes a last word.

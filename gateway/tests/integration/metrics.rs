@@ -81,7 +81,7 @@ async fn each_request_counts_once_by_how_it_ended_and_whom_it_asked() {
             ("bifrost_upstream_rate_limited_total", 1.0),
             ("bifrost_request_seconds_count", 5.0),
             ("bifrost_request_seconds_bucket{le=\"+Inf\"}", 5.0),
-            ("bifrost_stage_seconds_count{stage=\"http_request\"}", 5.0),
+            ("bifrost_stage_seconds_count{stage=\"http_request\"}", 3.0),
             ("bifrost_first_byte_seconds_count", 2.0),
             ("bifrost_time_to_first_token_seconds_count", 1.0),
             ("bifrost_model_requests_total{model=\"openai/m\"}", 2.0),

@@ -338,7 +338,7 @@ fn distributions(sides: &mut Sides<'_>, records: &[Record], figures: &Figures, p
             let within = values.iter().filter(|value| **value <= edge).count();
             sides.same(&series, &[number(within), page.count(&series)]);
         }
-        if matches!(series, Series::Stage(_)) {
+        if series == Series::Total {
             sides.same(what, &[ours.count, figures.counter(Counter::Records)]);
         }
     }

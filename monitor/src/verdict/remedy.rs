@@ -53,8 +53,8 @@ fn of(trigger: Trigger, seconds: &Seconds, credits: Option<CreditMode>) -> Strin
                 format!("CPU credits: from then on surplus is charged at $0.05 a vCPU-hour; {FLEX}")
             }
             _ => format!(
-                "CPU credits: then the instance is held to its baseline of 20 % a vCPU until it has earned new ones; \
-                 lower the load, switch to unlimited, or move; {FLEX}"
+                "CPU credits: then the instance is held to its baseline until it has earned new ones; lower the load, \
+                 switch to unlimited, or move; {FLEX}"
             ),
         },
     }

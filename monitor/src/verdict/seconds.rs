@@ -27,7 +27,7 @@ pub(crate) fn load(row: &Row) -> u64 {
 pub(super) struct Second {
     /// Nanoseconds since the Unix epoch.
     pub(super) ended_at: u64,
-    /// How many requests the sums are of.
+    /// How many requests asked for a place: those that the sums are of.
     pub(super) requests: u64,
     /// Sums over its requests, nanoseconds.
     pub(super) queue_wait: u64,
@@ -51,7 +51,7 @@ impl Second {
         let sum = |series: Series| row.summary(series).sum;
         Self {
             ended_at: row.ended_at,
-            requests: row.summary(Series::Total).count,
+            requests: row.summary(Series::Stage(Stage::QueueWait)).count,
             queue_wait: sum(Series::Stage(Stage::QueueWait)),
             overhead: sum(Series::Overhead),
             load: load(row),
