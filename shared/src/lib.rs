@@ -45,6 +45,8 @@
 //! - Nothing here knows an async runtime or a terminal.
 
 pub mod credits;
+#[cfg_attr(loom, expect(dead_code, reason = "most of it is for snapshots"))]
+mod forms;
 pub mod histogram;
 pub mod layout;
 mod numbered;
@@ -58,5 +60,7 @@ pub mod snapshot;
 pub mod stage;
 pub mod sync;
 pub mod thresholds;
+#[cfg(not(loom))]
+pub mod wire;
 #[cfg(not(loom))]
 pub mod writer;
