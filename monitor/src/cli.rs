@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::model::Window;
+use crate::origin::Origin;
+use crate::scenario::Scenario;
 use crate::source::Target;
 use crate::view::Look;
 
@@ -29,6 +31,18 @@ pub(crate) struct Arguments {
     /// gateway puts its segment by itself; also `BIFROST_TELEMETRY__SEGMENT`]
     #[arg(long, value_name = "PATH")]
     segment: Option<PathBuf>,
+    /// Keep what is seen in a file, which must not be there yet
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Show a recording again; all of it at once with --once, --json and the like
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["segment", "record"])]
+    replay: Option<PathBuf>,
+    /// Show an invented gateway: what each trouble looks like
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with_all = ["segment", "replay"])]
+    scenario: Option<Scenario>,
+    /// How many times faster a recording, or a scenario, goes [default: 1]
+    #[arg(long, value_name = "TIMES", value_parser = speed)]
+    speed: Option<f64>,
     /// Print the screen once, as text
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     once: bool,
@@ -68,8 +82,10 @@ pub(crate) enum Mode {
 /// What the user wants.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Where to look.
-    pub(crate) target: Target,
+    /// Where figures come from.
+    pub(crate) origin: Origin,
+    /// Where they are kept.
+    pub(crate) record: Option<PathBuf>,
     /// In which form figures go out.
     pub(crate) mode: Mode,
     /// How often to look.
@@ -103,8 +119,17 @@ impl Settings {
         let named = typed
             .segment
             .or_else(|| set(SEGMENT_VARIABLE).map(PathBuf::from));
+        // Who wants to know but once wants to know how it ends.
+        let goes_on = matches!(mode, Mode::Screen | Mode::Watch);
+        let speed = goes_on.then(|| typed.speed.unwrap_or(1.0));
+        let origin = match (typed.replay, typed.scenario) {
+            (Some(path), _) => Origin::Recording { path, speed },
+            (None, Some(scenario)) => Origin::Invented { scenario, speed },
+            (None, None) => Origin::Segment(Target::of(named)),
+        };
         Self {
-            target: Target::of(named),
+            origin,
+            record: typed.record,
             mode,
             interval: typed.interval.unwrap_or(interval),
             window: typed.window,
@@ -122,6 +147,13 @@ fn speaks_utf8(set: &impl Fn(&str) -> Option<OsString>) -> bool {
     let locale = locale.unwrap_or_default();
     let locale = locale.to_string_lossy().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok();
+    speed
+        .filter(|speed| (0.1..=1e6).contains(speed))
+        .ok_or_else(|| "expected a number from 0.1 to 1000000".to_owned())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -223,14 +255,32 @@ mod tests {
     #[test]
     fn the_flag_wins_over_the_variable() {
         let variable = [(SEGMENT_VARIABLE, "b.seg")];
-        let file = |path: &str| Target::File(path.into());
-        assert_eq!(settings("", &variable, true).target, file("b.seg"));
+        let file = |path: &str| Origin::Segment(Target::File(path.into()));
+        assert_eq!(settings("", &variable, true).origin, file("b.seg"));
         assert_eq!(
-            settings("--segment a.seg", &variable, true).target,
+            settings("--segment a.seg", &variable, true).origin,
             file("a.seg")
         );
-        let directory = settings("--segment somewhere", &variable, true).target;
-        assert_eq!(directory, Target::Directories(vec!["somewhere".into()]));
+        let directory = settings("--segment somewhere", &variable, true).origin;
+        let expected = Target::Directories(vec!["somewhere".into()]);
+        assert_eq!(directory, Origin::Segment(expected));
+    }
+
+    #[test]
+    fn a_recording_keeps_its_pace_where_somebody_looks_on() {
+        for (line, speed) in [
+            ("--replay a.jsonl", Some(1.0)),
+            ("--replay a.jsonl --speed 60", Some(60.0)),
+            ("--replay a.jsonl --watch --speed 0.5", Some(0.5)),
+            ("--replay a.jsonl --json --speed 60", None),
+            ("--replay a.jsonl --once", None),
+        ] {
+            let path = "a.jsonl".into();
+            let expected = Origin::Recording { path, speed };
+            // Whatever the variable says.
+            let variable = [(SEGMENT_VARIABLE, "b.seg"), ("TERM", "xterm")];
+            assert_eq!(settings(line, &variable, true).origin, expected, "{line}");
+        }
     }
 
     #[test]
@@ -238,6 +288,12 @@ mod tests {
         assert!(refusal("--window 7").contains("10, 60 or 300"));
         assert!(refusal("--interval 1h").contains("from 100ms to 5s"));
         assert!(refusal("--interval soon").contains("such as 250ms"));
+        for speed in ["0", "-1", "NaN", "inf", "fast"] {
+            let line = format!("--replay a --speed={speed}");
+            assert!(refusal(&line).contains("from 0.1 to 1000000"), "{speed}");
+        }
+        assert!(refusal("--scenario storm").contains("queue-wait"));
+        assert!(refusal("--replay a --segment b").contains("cannot be used with"));
         assert!(refusal("--once --json").contains("cannot be used with"));
     }
 }

@@ -22,7 +22,10 @@ mod cli;
 mod format;
 mod input;
 mod model;
+mod origin;
+mod recording;
 mod report;
+mod scenario;
 mod source;
 mod terminal;
 mod verdict;
@@ -43,7 +46,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use cli::{Arguments, Mode, Settings};
 use input::Action;
 use model::Model;
-use source::{SegmentSource, Source};
+use recording::recorder::Recorder;
+use source::Source;
 use terminal::Screen;
 
 /// Exit code without a gateway.
@@ -71,14 +75,30 @@ fn main() -> ExitCode {
 
 fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
     let stop = stop_flag().context("can't listen for signals")?;
-    let mut source = SegmentSource::new(settings.target.clone());
+    let mut source = Recorder::new(settings.origin.source());
+    if let Some(path) = &settings.record {
+        let context = || format!("can't record to {}", path.display());
+        source.start(path).with_context(context)?;
+    }
     let mut model = Model::new(settings.window);
     match settings.mode {
         Mode::Screen => on_screen(settings, &mut source, &mut model, &stop)?,
         Mode::Watch => in_lines(settings, &mut source, &mut model, &stop)?,
         Mode::Once | Mode::Json => return once(settings, &mut source, &mut model),
     }
+    // On a screen there was no other place to say it.
+    if let (Mode::Screen, Some(complaint)) = (settings.mode, source.complaint()) {
+        anyhow::bail!("{complaint}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes all that there is to see.
+fn look(source: &mut impl Source, model: &mut Model) {
+    model.absorb(source.poll());
+    while source.is_behind() {
+        model.absorb(source.poll());
+    }
 }
 
 /// Draws on ticks, keys and changes of size, until the user or a signal ends it.
@@ -93,7 +113,7 @@ fn on_screen(
     while !stop.load(Ordering::Relaxed) {
         let left = next_tick.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            model.absorb(source.poll());
+            look(source, model);
             next_tick = Instant::now() + settings.interval;
             screen.draw(model, settings.look)?;
             panic_if_tested();
@@ -137,21 +157,31 @@ fn react(event: &Event, model: &mut Model) -> Reaction {
 
 fn in_lines(
     settings: &Settings,
-    source: &mut impl Source,
+    source: &mut Recorder,
     model: &mut Model,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let mut next_tick = Instant::now();
+    let mut has_complained = false;
     while !stop.load(Ordering::Relaxed) {
         let left = next_tick.saturating_duration_since(Instant::now());
         if left.is_zero() {
             model.absorb(source.poll());
-            next_tick += settings.interval;
+            if !source.is_behind() {
+                next_tick += settings.interval;
+            }
             writeln!(
                 io::stdout().lock(),
                 "{}",
                 report::line(model, settings.look)
             )?;
+            if let (false, Some(complaint)) = (has_complained, source.complaint()) {
+                has_complained = true;
+                let _ = writeln!(io::stderr(), "bifrost-monitor: {complaint}");
+            }
+            if source.is_over() {
+                break;
+            }
         } else {
             thread::sleep(left.min(PATIENCE));
         }
@@ -164,7 +194,7 @@ fn once(
     source: &mut impl Source,
     model: &mut Model,
 ) -> anyhow::Result<ExitCode> {
-    model.absorb(source.poll());
+    look(source, model);
     let text = match settings.mode {
         Mode::Json => Some(report::json::text(model, source.samples().as_ref())?),
         _ => model

@@ -1,5 +1,7 @@
 //! Where the figures come from: a segment in shared memory, found, read, and followed through restarts.
 
+pub(crate) mod paced;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -23,6 +25,16 @@ pub(crate) trait Source {
 
     /// Figures over the records that lie in the sample ring now. None without a gateway.
     fn samples(&mut self) -> Option<SampleFigures>;
+
+    /// Whether there is more to see already, as where a recording is shown fast.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing more will come.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// Where to look for a segment.
@@ -231,6 +243,7 @@ impl Attached {
             path: self.opened.path().to_owned(),
             view: Rc::clone(&self.view),
             alive,
+            is_replayed: false,
             freshness: self.view.freshness(words),
             rows,
             figures: self.view.figures(words),

@@ -37,6 +37,8 @@ pub(crate) struct Reading {
     pub(crate) view: Rc<View>,
     /// Whether its writer holds the lock.
     pub(crate) alive: bool,
+    /// Whether it is shown again, from a recording: distributions are then made of closed seconds.
+    pub(crate) is_replayed: bool,
     /// When its writer last came by.
     pub(crate) freshness: Freshness,
     /// Seconds that were closed since the last look; with the first, all that the segment still has.
