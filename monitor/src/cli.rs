@@ -10,10 +10,13 @@ use crate::model::Window;
 use crate::origin::Origin;
 use crate::scenario::Scenario;
 use crate::source::Target;
+use crate::source::http::{Key, Url};
 use crate::view::Look;
 
 /// The variable that names the segment for both programs.
 const SEGMENT_VARIABLE: &str = "BIFROST_TELEMETRY__SEGMENT";
+/// The variable with the key of a gateway's admin listener; the gateway itself reads it, too.
+const KEY_VARIABLE: &str = "BIFROST_ADMIN_KEY";
 /// The pace of the screen: four times a second costs 0.35 % of a core.
 const SCREEN_INTERVAL: Duration = Duration::from_millis(250);
 /// The pace of lines: one for each closed second.
@@ -31,6 +34,9 @@ pub(crate) struct Arguments {
     /// gateway puts its segment by itself; also `BIFROST_TELEMETRY__SEGMENT`]
     #[arg(long, value_name = "PATH")]
     segment: Option<PathBuf>,
+    /// The admin listener of a gateway on another machine, at the end of a tunnel; `BIFROST_ADMIN_KEY` opens it
+    #[arg(long, value_name = "URL", value_parser = Url::parse, conflicts_with_all = ["segment", "replay"])]
+    url: Option<Url>,
     /// Keep what is seen in a file, which must not be there yet
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -38,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["segment", "record"])]
     replay: Option<PathBuf>,
     /// Show an invented gateway: what each trouble looks like
-    #[arg(long, value_name = "NAME", value_enum, conflicts_with_all = ["segment", "replay"])]
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with_all = ["segment", "replay", "url"])]
     scenario: Option<Scenario>,
     /// How many times faster a recording, or a scenario, goes [default: 1]
     #[arg(long, value_name = "TIMES", value_parser = speed)]
@@ -122,10 +128,12 @@ impl Settings {
         // Who wants to know but once wants to know how it ends.
         let goes_on = matches!(mode, Mode::Screen | Mode::Watch);
         let speed = goes_on.then(|| typed.speed.unwrap_or(1.0));
-        let origin = match (typed.replay, typed.scenario) {
-            (Some(path), _) => Origin::Recording { path, speed },
-            (None, Some(scenario)) => Origin::Invented { scenario, speed },
-            (None, None) => Origin::Segment(Target::of(named)),
+        let key = set(KEY_VARIABLE).and_then(|key| Key::new(key.to_str()?));
+        let origin = match (typed.replay, typed.scenario, typed.url) {
+            (Some(path), ..) => Origin::Recording { path, speed },
+            (None, Some(scenario), _) => Origin::Invented { scenario, speed },
+            (None, None, Some(url)) => Origin::Remote { url, key },
+            (None, None, None) => Origin::Segment(Target::of(named)),
         };
         Self {
             origin,
@@ -264,6 +272,20 @@ mod tests {
         let directory = settings("--segment somewhere", &variable, true).origin;
         let expected = Target::Directories(vec!["somewhere".into()]);
         assert_eq!(directory, Origin::Segment(expected));
+    }
+
+    #[test]
+    fn a_gateway_elsewhere_is_opened_by_a_key_of_the_environment_alone() {
+        let url = || Url::parse("http://a:1").unwrap();
+        for (variable, key) in [
+            (&[][..], None),
+            (&[("BIFROST_ADMIN_KEY", "ak-1")], Key::new("ak-1")),
+        ] {
+            let found = settings("--url http://a:1", variable, true).origin;
+            assert_eq!(found, Origin::Remote { url: url(), key });
+        }
+        assert!(refusal("--url https://a").contains("tunnel"));
+        assert!(refusal("--url http://a:1 --segment b").contains("cannot be used with"));
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use crate::model::observation::Observation;
 use crate::recording::replay;
 use crate::scenario::{self, Scenario};
+use crate::source::http::{Key, Url};
 use crate::source::paced::Paced;
+use crate::source::remote::RemoteSource;
 use crate::source::{SegmentSource, Source, Target};
 
 /// Where figures come from.
@@ -13,6 +15,13 @@ use crate::source::{SegmentSource, Source, Target};
 pub(crate) enum Origin {
     /// A segment in this machine's memory.
     Segment(Target),
+    /// The admin listener of a gateway on another machine.
+    Remote {
+        /// Where it is.
+        url: Url,
+        /// What opens it, if it takes a key.
+        key: Option<Key>,
+    },
     /// A recording.
     Recording {
         /// The file.
@@ -34,6 +43,7 @@ impl Origin {
     pub(crate) fn source(&self) -> Box<dyn Source> {
         match self {
             Self::Segment(target) => Box::new(SegmentSource::new(target.clone())),
+            Self::Remote { url, key } => Box::new(RemoteSource::new(url.clone(), key.clone())),
             Self::Recording { path, speed } => paced(replay::Looks::open(path), *speed),
             Self::Invented { scenario, speed } => paced(scenario::Looks::of(*scenario), *speed),
         }

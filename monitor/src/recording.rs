@@ -85,7 +85,7 @@ struct Nothing {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Told {
     #[serde(deserialize_with = "harmless")]
-    state: String,
+    kind: String,
     paths: Vec<Text>,
     found: u32,
     reason: Text,
@@ -104,17 +104,24 @@ fn harmless<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 impl Told {
     fn of(trouble: &Trouble) -> Self {
-        let (paths, found, reason) = match trouble {
-            Trouble::NoGateway { tried } => (tried.clone(), 0, ""),
-            Trouble::Denied { path } => (vec![path.clone()], 0, ""),
-            Trouble::Incompatible { path, found } => (vec![path.clone()], *found, ""),
-            Trouble::Unreadable { path, reason } => {
-                (path.iter().cloned().collect(), 0, reason.as_str())
+        let url = |url: &String| vec![PathBuf::from(url)];
+        let (kind, paths, found, reason) = match trouble {
+            Trouble::NoGateway { tried } => ("no_gateway", tried.clone(), 0, ""),
+            Trouble::Denied { path } => ("denied", vec![path.clone()], 0, ""),
+            Trouble::Incompatible { path, found } => {
+                ("incompatible", vec![path.clone()], *found, "")
             }
+            Trouble::Unreadable { path, reason } => {
+                let paths = path.iter().cloned().collect();
+                ("unreadable", paths, 0, reason.as_str())
+            }
+            Trouble::Unanswered { url: it, reason } => ("unanswered", url(it), 0, reason.as_str()),
+            Trouble::Locked { url: it } => ("locked", url(it), 0, ""),
+            Trouble::Strange { url: it, reason } => ("strange", url(it), 0, reason.as_str()),
         };
         let lossy = |path: &PathBuf| Text(path.display().to_string());
         Self {
-            state: trouble.key().to_owned(),
+            kind: kind.to_owned(),
             paths: paths.iter().map(lossy).collect(),
             found,
             reason: Text(reason.to_owned()),
@@ -122,8 +129,19 @@ impl Told {
     }
 
     fn trouble(self) -> Trouble {
+        let url = self.paths.first().cloned();
+        let url = url.map_or_else(String::new, |url| url.0);
         let mut paths = self.paths.into_iter().map(|text| PathBuf::from(text.0));
-        match self.state.as_str() {
+        match self.kind.as_str() {
+            "unanswered" => Trouble::Unanswered {
+                url,
+                reason: self.reason.0,
+            },
+            "locked" => Trouble::Locked { url },
+            "strange" => Trouble::Strange {
+                url,
+                reason: self.reason.0,
+            },
             "no_gateway" => Trouble::NoGateway {
                 tried: paths.collect(),
             },
@@ -382,6 +400,17 @@ mod tests {
             Trouble::Unreadable {
                 path: None,
                 reason: "too short".into(),
+            },
+            Trouble::Unanswered {
+                url: "http://a:1".into(),
+                reason: "refused".into(),
+            },
+            Trouble::Locked {
+                url: "http://a:1".into(),
+            },
+            Trouble::Strange {
+                url: "http://a:1".into(),
+                reason: "it answers 503".into(),
             },
         ] {
             assert_eq!(Told::of(&trouble).trouble(), trouble);

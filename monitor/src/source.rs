@@ -1,6 +1,8 @@
 //! Where the figures come from: a segment in shared memory, found, read, and followed through restarts.
 
+pub(crate) mod http;
 pub(crate) mod paced;
+pub(crate) mod remote;
 
 use std::io;
 use std::path::{Path, PathBuf};
