@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
+use clap_complete::Shell;
 
 use crate::model::Window;
 use crate::origin::Origin;
@@ -17,6 +18,8 @@ use crate::view::Look;
 const SEGMENT_VARIABLE: &str = "BIFROST_TELEMETRY__SEGMENT";
 /// The variable with the key of a gateway's admin listener; the gateway itself reads it, too.
 const KEY_VARIABLE: &str = "BIFROST_ADMIN_KEY";
+/// Exit status where there is nothing to go by.
+pub(crate) const NO_VERDICT: u8 = 3;
 /// The pace of the screen: four times a second costs 0.35 % of a core.
 const SCREEN_INTERVAL: Duration = Duration::from_millis(250);
 /// The pace of lines: one for each closed second.
@@ -58,6 +61,18 @@ pub(crate) struct Arguments {
     /// Print a line a second; the default where the output is no terminal
     #[arg(long)]
     watch: bool,
+    /// Print the verdict as one line, for cron and Nagios: exit status 0 stay, 1 watch, 2 upgrade, 3 no verdict
+    #[arg(long, conflicts_with_all = ["once", "json", "watch"])]
+    check: bool,
+    /// List all segments that are found; exit status 3 where none of their gateways lives
+    #[arg(long, conflicts_with_all = ["once", "json", "watch", "check", "url", "replay", "scenario", "record"])]
+    list: bool,
+    /// Print what completes this command line in a shell
+    #[arg(long, value_name = "SHELL", exclusive = true)]
+    completions: Option<Shell>,
+    /// Print the manual page
+    #[arg(long, exclusive = true)]
+    man: bool,
     /// How often to look, 100ms to 5s [default: 250ms; with --watch 1s]
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     interval: Option<Duration>,
@@ -83,6 +98,10 @@ pub(crate) enum Mode {
     Json,
     /// A line a second.
     Watch,
+    /// The verdict as one line, and as the exit status.
+    Check,
+    /// What segments there are.
+    List,
 }
 
 /// What the user wants.
@@ -102,6 +121,36 @@ pub(crate) struct Settings {
     pub(crate) look: Look,
 }
 
+impl Arguments {
+    /// What the user typed. Who asks by `--check` reads the exit status: 2 would be an upgrade.
+    pub(crate) fn read() -> Result<Self, u8> {
+        Self::try_parse().map_err(|error| {
+            // Standard output may be gone, which is no reason to panic.
+            let _ = error.print();
+            let is_check = std::env::args_os().any(|word| word == "--check");
+            match error.exit_code() {
+                2 if is_check => NO_VERDICT,
+                code => u8::try_from(code).unwrap_or(NO_VERDICT),
+            }
+        })
+    }
+
+    /// What was asked for of this program itself rather than of a gateway.
+    pub(crate) fn documentation(&self) -> Option<Vec<u8>> {
+        let mut text = vec![];
+        let mut command = Self::command();
+        if let Some(shell) = self.completions {
+            clap_complete::generate(shell, &mut command, "bifrost-monitor", &mut text);
+        } else if self.man {
+            let page = clap_mangen::Man::new(command).render(&mut text);
+            page.expect("memory takes all that is written to it");
+        } else {
+            return None;
+        }
+        Some(text)
+    }
+}
+
 impl Settings {
     /// What `typed` means where `environment` is the environment and standard output is a terminal, or is not.
     pub(crate) fn of(
@@ -115,6 +164,8 @@ impl Settings {
             Arguments { once: true, .. } => Mode::Once,
             Arguments { json: true, .. } => Mode::Json,
             Arguments { watch: true, .. } => Mode::Watch,
+            Arguments { check: true, .. } => Mode::Check,
+            Arguments { list: true, .. } => Mode::List,
             _ if is_terminal && !is_dumb => Mode::Screen,
             _ => Mode::Watch,
         };
@@ -178,8 +229,6 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn settings(line: &str, environment: &[(&str, &str)], is_terminal: bool) -> Settings {
@@ -215,12 +264,32 @@ mod tests {
             ("--once", false, Mode::Once),
             ("--json", true, Mode::Json),
             ("--watch", true, Mode::Watch),
+            ("--check", true, Mode::Check),
+            ("--list", false, Mode::List),
         ] {
             assert_eq!(settings(line, &term, is_terminal).mode, mode, "{line}");
         }
         let dumb = settings("", &[("TERM", "dumb"), ("LANG", "C.UTF-8")], true);
         assert_eq!(dumb.mode, Mode::Watch);
         assert_eq!((dumb.look.ascii, dumb.look.colour), (true, false));
+    }
+
+    #[test]
+    fn every_shell_and_the_manual_know_every_flag() {
+        let text = |line: &str| {
+            let words = ["bifrost-monitor"].into_iter().chain(line.split(' '));
+            let typed = Arguments::try_parse_from(words).unwrap();
+            String::from_utf8(typed.documentation().unwrap()).unwrap()
+        };
+        for flag in ["check", "record", "replay", "scenario", "url", "window"] {
+            for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+                let text = text(&format!("--completions {shell}"));
+                assert!(text.contains(flag), "{flag} for {shell}");
+            }
+            let flag = format!("\\-\\-{flag}");
+            assert!(text("--man").contains(&flag), "{flag}");
+        }
+        assert!(refusal("--man --json").contains("cannot be used with"));
     }
 
     #[test]

@@ -39,38 +39,53 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Parser as _;
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use cli::{Arguments, Mode, Settings};
+use cli::{Arguments, Mode, NO_VERDICT, Settings};
 use input::Action;
 use model::Model;
+use model::liveness::Liveness;
+use origin::Origin;
 use recording::recorder::Recorder;
 use source::Source;
 use terminal::Screen;
 
-/// Exit code without a gateway.
-const NO_GATEWAY: u8 = 3;
 /// Set by a test that wants to see a panic.
 const PANIC_VARIABLE: &str = "BIFROST_MONITOR_TEST_PANIC";
 /// The longest wait before the stop flag is looked at again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
-    let typed = Arguments::parse();
+    let typed = match Arguments::read() {
+        Ok(typed) => typed,
+        Err(status) => return ExitCode::from(status),
+    };
     let is_terminal = io::stdout().is_terminal();
+    let documentation = typed.documentation();
     let settings = Settings::of(typed, |name| std::env::var_os(name), is_terminal);
-    match run(&settings) {
+    let done = match documentation {
+        Some(text) => print(&text),
+        None => run(&settings),
+    };
+    match done {
         Ok(code) => code,
-        // Whoever read our output has had enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // Whoever read our output has had enough. The status of a check is its answer.
+        Err(error) if is_broken_pipe(&error) && settings.mode != Mode::Check => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be a terminal that is gone, which is no reason to panic.
             let _ = writeln!(io::stderr(), "bifrost-monitor: {error:#}");
-            ExitCode::FAILURE
+            match settings.mode {
+                Mode::Check => ExitCode::from(NO_VERDICT),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
+}
+
+fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
+    io::stdout().lock().write_all(text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -85,6 +100,13 @@ fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
         Mode::Screen => on_screen(settings, &mut source, &mut model, &stop)?,
         Mode::Watch => in_lines(settings, &mut source, &mut model, &stop)?,
         Mode::Once | Mode::Json => return once(settings, &mut source, &mut model),
+        Mode::Check => {
+            look(&mut source, &mut model);
+            let (line, status) = report::check(&model);
+            writeln!(io::stdout().lock(), "{line}")?;
+            return Ok(ExitCode::from(status));
+        }
+        Mode::List => return list(&settings.origin),
     }
     // On a screen there was no other place to say it.
     if let (Mode::Screen, Some(complaint)) = (settings.mode, source.complaint()) {
@@ -189,6 +211,21 @@ fn in_lines(
     Ok(())
 }
 
+fn list(origin: &Origin) -> anyhow::Result<ExitCode> {
+    let found = origin.segments().into_iter().map(|(path, observation)| {
+        let mut model = Model::default();
+        model.absorb(observation);
+        (path, model)
+    });
+    let found: Vec<_> = found.collect();
+    writeln!(io::stdout().lock(), "{}", report::list(&found))?;
+    let lives = |model: &Model| model.liveness().is_some_and(Liveness::is_alive);
+    if found.iter().any(|(_, model)| lives(model)) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::from(NO_VERDICT))
+}
+
 fn once(
     settings: &Settings,
     source: &mut impl Source,
@@ -209,7 +246,7 @@ fn once(
     };
     eprintln!("{}: {}", trouble.label(), trouble.what());
     eprintln!("{}", trouble.remedy());
-    Ok(ExitCode::from(NO_GATEWAY))
+    Ok(ExitCode::from(NO_VERDICT))
 }
 
 /// A flag that is raised when somebody asks the process to end.

@@ -8,7 +8,7 @@ use crate::scenario::{self, Scenario};
 use crate::source::http::{Key, Url};
 use crate::source::paced::Paced;
 use crate::source::remote::RemoteSource;
-use crate::source::{SegmentSource, Source, Target};
+use crate::source::{self, SegmentSource, Source, Target};
 
 /// Where figures come from.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +46,16 @@ impl Origin {
             Self::Remote { url, key } => Box::new(RemoteSource::new(url.clone(), key.clone())),
             Self::Recording { path, speed } => paced(replay::Looks::open(path), *speed),
             Self::Invented { scenario, speed } => paced(scenario::Looks::of(*scenario), *speed),
+        }
+    }
+}
+
+impl Origin {
+    /// A look at each of the segments that may be meant.
+    pub(crate) fn segments(&self) -> Vec<(PathBuf, Observation)> {
+        match self {
+            Self::Segment(target) => source::look_at_all(target),
+            _ => vec![],
         }
     }
 }

@@ -79,6 +79,16 @@ impl Target {
     }
 }
 
+/// A look at each of the segments there are, those of living gateways first.
+pub(crate) fn look_at_all(target: &Target) -> Vec<(PathBuf, Observation)> {
+    let found = target.candidates().into_iter();
+    let look = |path: PathBuf| {
+        let observation = SegmentSource::new(Target::File(path.clone())).poll();
+        (path, observation)
+    };
+    found.map(look).collect()
+}
+
 /// A segment in shared memory.
 #[derive(Debug)]
 pub(crate) struct SegmentSource {

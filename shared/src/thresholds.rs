@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The page says: upgrade when sustained load approaches 4,000+ requests a second, when queue wait *consistently*
 /// exceeds 75 µs, or when memory approaches 75 % of RAM. What is not from the page is marked *ours*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)] // a gateway of an earlier version has not all of them
 pub struct Thresholds {
     /// Mean queue wait of a second, in nanoseconds, that must not be exceeded consistently.
     pub queue_wait_ns: u64,

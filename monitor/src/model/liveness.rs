@@ -58,6 +58,11 @@ impl Liveness {
         }
     }
 
+    /// Whether its process is there.
+    pub(crate) const fn is_alive(self) -> bool {
+        !matches!(self, Self::Stopped | Self::Dead)
+    }
+
     /// The name that programs read.
     pub(crate) const fn key(self) -> &'static str {
         match self {
