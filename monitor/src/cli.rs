@@ -9,6 +9,7 @@ use clap_complete::Shell;
 
 use crate::model::Window;
 use crate::origin::Origin;
+use crate::picture::Ground;
 use crate::scenario::Scenario;
 use crate::source::Target;
 use crate::source::http::{Key, Url};
@@ -64,8 +65,17 @@ pub(crate) struct Arguments {
     /// Print the verdict as one line, for cron and Nagios: exit status 0 stay, 1 watch, 2 upgrade, 3 no verdict
     #[arg(long, conflicts_with_all = ["once", "json", "watch"])]
     check: bool,
+    /// Write a picture of the screen
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "json", "watch", "check"])]
+    svg: Option<PathBuf>,
+    /// Columns and rows of the picture
+    #[arg(long, value_name = "WxH", default_value = "160x48", value_parser = size)]
+    size: (u16, u16),
+    /// What the picture is drawn on
+    #[arg(long, value_enum, default_value_t)]
+    background: Ground,
     /// List all segments that are found; exit status 3 where none of their gateways lives
-    #[arg(long, conflicts_with_all = ["once", "json", "watch", "check", "url", "replay", "scenario", "record"])]
+    #[arg(long, conflicts_with_all = ["once", "json", "watch", "check", "svg", "url", "replay", "scenario", "record"])]
     list: bool,
     /// Print what completes this command line in a shell
     #[arg(long, value_name = "SHELL", exclusive = true)]
@@ -102,6 +112,8 @@ pub(crate) enum Mode {
     Check,
     /// What segments there are.
     List,
+    /// A picture of the screen.
+    Picture,
 }
 
 /// What the user wants.
@@ -119,6 +131,19 @@ pub(crate) struct Settings {
     pub(crate) window: Window,
     /// How to draw.
     pub(crate) look: Look,
+    /// The picture, if one is asked for.
+    pub(crate) picture: Picture,
+}
+
+/// A picture of the screen.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    /// Where it goes; nowhere if none is asked for.
+    pub(crate) path: Option<PathBuf>,
+    /// Its columns and rows.
+    pub(crate) size: (u16, u16),
+    /// What it is drawn on.
+    pub(crate) ground: Ground,
 }
 
 impl Arguments {
@@ -166,6 +191,7 @@ impl Settings {
             Arguments { watch: true, .. } => Mode::Watch,
             Arguments { check: true, .. } => Mode::Check,
             Arguments { list: true, .. } => Mode::List,
+            Arguments { svg: Some(_), .. } => Mode::Picture,
             _ if is_terminal && !is_dumb => Mode::Screen,
             _ => Mode::Watch,
         };
@@ -192,9 +218,16 @@ impl Settings {
             mode,
             interval: typed.interval.unwrap_or(interval),
             window: typed.window,
+            // What the terminal can't show, a picture can.
             look: Look {
-                ascii: typed.ascii || is_dumb || !speaks_utf8(&set),
-                colour: !typed.no_color && !is_dumb && set("NO_COLOR").is_none(),
+                ascii: typed.ascii || (mode != Mode::Picture && (is_dumb || !speaks_utf8(&set))),
+                colour: !typed.no_color
+                    && (mode == Mode::Picture || (!is_dumb && set("NO_COLOR").is_none())),
+            },
+            picture: Picture {
+                path: typed.svg,
+                size: typed.size,
+                ground: typed.background,
             },
         }
     }
@@ -206,6 +239,15 @@ fn speaks_utf8(set: &impl Fn(&str) -> Option<OsString>) -> bool {
     let locale = locale.unwrap_or_default();
     let locale = locale.to_string_lossy().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
+}
+
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let expected = "expected columns and rows up to 500x200, such as 160x48";
+    let (width, height) = text.split_once('x').ok_or(expected)?;
+    match (width.parse(), height.parse()) {
+        (Ok(width @ 1..=500), Ok(height @ 1..=200)) => Ok((width, height)),
+        _ => Err(expected.to_owned()),
+    }
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -319,6 +361,8 @@ mod tests {
                 "{environment:?}"
             );
         }
+        let picture = settings("--svg a.svg", &[("LANG", "C"), ("NO_COLOR", "1")], false);
+        assert_eq!((picture.look.ascii, picture.look.colour), (false, true));
         assert!(settings("--ascii", &[("LANG", "C.UTF-8")], true).look.ascii);
     }
 
@@ -382,6 +426,9 @@ mod tests {
         for speed in ["0", "-1", "NaN", "inf", "fast"] {
             let line = format!("--replay a --speed={speed}");
             assert!(refusal(&line).contains("from 0.1 to 1000000"), "{speed}");
+        }
+        for size in ["160", "0x48", "501x48", "160x-1", "ax1"] {
+            assert!(refusal(&format!("--svg a --size={size}")).contains("160x48"));
         }
         assert!(refusal("--scenario storm").contains("queue-wait"));
         assert!(refusal("--replay a --segment b").contains("cannot be used with"));

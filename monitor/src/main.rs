@@ -23,6 +23,7 @@ mod format;
 mod input;
 mod model;
 mod origin;
+mod picture;
 mod recording;
 mod report;
 mod scenario;
@@ -42,7 +43,7 @@ use anyhow::Context as _;
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use cli::{Arguments, Mode, NO_VERDICT, Settings};
+use cli::{Arguments, Mode, NO_VERDICT, Picture, Settings};
 use input::Action;
 use model::Model;
 use model::liveness::Liveness;
@@ -106,6 +107,7 @@ fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
             writeln!(io::stdout().lock(), "{line}")?;
             return Ok(ExitCode::from(status));
         }
+        Mode::Picture => return draw(settings, &mut source, &mut model),
         Mode::List => return list(&settings.origin),
     }
     // On a screen there was no other place to say it.
@@ -226,6 +228,23 @@ fn list(origin: &Origin) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(NO_VERDICT))
 }
 
+/// Writes a picture of what there is to see, be it that there is nothing.
+fn draw(
+    settings: &Settings,
+    source: &mut impl Source,
+    model: &mut Model,
+) -> anyhow::Result<ExitCode> {
+    look(source, model);
+    let Picture { path, size, ground } = &settings.picture;
+    let screen = view::buffer(size.0, size.1, model, settings.look);
+    let svg = picture::svg(&screen, *ground, &report::check(model).0);
+    if let Some(path) = path {
+        let context = || format!("can't write {}", path.display());
+        std::fs::write(path, svg).with_context(context)?;
+    }
+    Ok(complain(model))
+}
+
 fn once(
     settings: &Settings,
     source: &mut impl Source,
@@ -241,12 +260,18 @@ fn once(
     if let Some(text) = text {
         writeln!(io::stdout().lock(), "{text}")?;
     }
+    Ok(complain(model))
+}
+
+/// Says what is wrong where there is no gateway, also by the exit status.
+fn complain(model: &Model) -> ExitCode {
     let Some(trouble) = model.trouble() else {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     };
-    eprintln!("{}: {}", trouble.label(), trouble.what());
-    eprintln!("{}", trouble.remedy());
-    Ok(ExitCode::from(NO_VERDICT))
+    let (label, what, remedy) = (trouble.label(), trouble.what(), trouble.remedy());
+    // Standard error may be gone, which is no reason to panic.
+    let _ = writeln!(io::stderr(), "{label}: {what}\n{remedy}");
+    ExitCode::from(NO_VERDICT)
 }
 
 /// A flag that is raised when somebody asks the process to end.
