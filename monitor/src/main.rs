@@ -3,12 +3,14 @@
 //! # The loop
 //!
 //! ```text
-//! [segment] ─▶ source ─▶ model ─▶ view ─▶ terminal
-//!                          │  └─▶ report ─▶ standard output
-//!                          └─ verdict
+//! [segment], [admin listener], [recording] ─▶ source ─▶ model ─▶ view ─▶ terminal
+//!                                               │         │  │      └─▶ picture ─▶ file
+//!                                               │         │  └─▶ report ─▶ standard output
+//!                                               │         └─ verdict
+//!                                               └─▶ recorder ─▶ file
 //! ```
 //!
-//! One thread. At each tick the source is asked what there is to see, the model takes it, and the screen is drawn; in
+//! One thread, and one more that asks a gateway elsewhere. At each tick the source is asked what there is to see, the model takes it, and the screen is drawn; in
 //! between we wait for a key, which changes the model and draws again. Nothing else draws, so an idle monitor costs
 //! nothing. Signals only set a flag: every end is the normal one, which gives the terminal back.
 //!
