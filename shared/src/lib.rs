@@ -44,6 +44,7 @@
 //! - `unsafe` is in [`segment`] only, and only to map the file.
 //! - Nothing here knows an async runtime or a terminal.
 
+#[cfg(not(loom))]
 pub mod credits;
 #[cfg_attr(loom, expect(dead_code, reason = "most of it is for snapshots"))]
 mod forms;
