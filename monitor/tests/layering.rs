@@ -54,6 +54,12 @@ fn each_part_names_only_those_before_it() {
         ("source", "crate::verdict"),
         ("input", "crate::"),
         ("report", "crate::source"),
+        ("model", "crate::recording"),
+        ("recording", "crate::view"),
+        ("recording", "crate::verdict"),
+        ("scenario", "crate::view"),
+        ("origin", "crate::view"),
+        ("picture", "crate::source"),
     ] {
         for (file, text) in sources() {
             if is_of(&file, module) {
