@@ -2,6 +2,8 @@
 //!
 //! It is for this machine alone, or behind keys of its own; the clients' open nothing here.
 
+mod snapshot;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -130,6 +132,7 @@ fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
+        .route("/snapshot", get(snapshot::snapshot))
         // Probes carry no keys, and learn nothing that they could not tell from the outside.
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))

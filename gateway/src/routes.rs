@@ -258,6 +258,12 @@ pub fn axum_json(value: &serde_json::Value) -> Response {
     json_response(StatusCode::OK, value.to_string().into())
 }
 
+/// The same of what becomes JSON without a detour over its tree.
+pub fn answer_json(value: &impl serde::Serialize) -> Response {
+    let text = serde_json::to_vec(value).expect("its maps have texts for keys");
+    json_response(StatusCode::OK, text.into())
+}
+
 fn json_response(status: StatusCode, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

@@ -3,12 +3,14 @@
 //! # The loop
 //!
 //! ```text
-//! [segment] ─▶ source ─▶ model ─▶ view ─▶ terminal
-//!                          │  └─▶ report ─▶ standard output
-//!                          └─ verdict
+//! [segment], [admin listener], [recording] ─▶ source ─▶ model ─▶ view ─▶ terminal
+//!                                               │         │  │      └─▶ picture ─▶ file
+//!                                               │         │  └─▶ report ─▶ standard output
+//!                                               │         └─ verdict
+//!                                               └─▶ recorder ─▶ file
 //! ```
 //!
-//! One thread. At each tick the source is asked what there is to see, the model takes it, and the screen is drawn; in
+//! One thread, and one more that asks a gateway elsewhere. At each tick the source is asked what there is to see, the model takes it, and the screen is drawn; in
 //! between we wait for a key, which changes the model and draws again. Nothing else draws, so an idle monitor costs
 //! nothing. Signals only set a flag: every end is the normal one, which gives the terminal back.
 //!
@@ -22,7 +24,11 @@ mod cli;
 mod format;
 mod input;
 mod model;
+mod origin;
+mod picture;
+mod recording;
 mod report;
+mod scenario;
 mod source;
 mod terminal;
 mod verdict;
@@ -36,49 +42,89 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Parser as _;
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use cli::{Arguments, Mode, Settings};
+use cli::{Arguments, Mode, NO_VERDICT, Picture, Settings};
 use input::Action;
 use model::Model;
-use source::{SegmentSource, Source};
+use model::liveness::Liveness;
+use origin::Origin;
+use recording::recorder::Recorder;
+use source::Source;
 use terminal::Screen;
 
-/// Exit code without a gateway.
-const NO_GATEWAY: u8 = 3;
 /// Set by a test that wants to see a panic.
 const PANIC_VARIABLE: &str = "BIFROST_MONITOR_TEST_PANIC";
 /// The longest wait before the stop flag is looked at again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
-    let typed = Arguments::parse();
+    let typed = match Arguments::read() {
+        Ok(typed) => typed,
+        Err(status) => return ExitCode::from(status),
+    };
     let is_terminal = io::stdout().is_terminal();
+    let documentation = typed.documentation();
     let settings = Settings::of(typed, |name| std::env::var_os(name), is_terminal);
-    match run(&settings) {
+    let done = match documentation {
+        Some(text) => print(&text),
+        None => run(&settings),
+    };
+    match done {
         Ok(code) => code,
-        // Whoever read our output has had enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // Whoever read our output has had enough. The status of a check is its answer.
+        Err(error) if is_broken_pipe(&error) && settings.mode != Mode::Check => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be a terminal that is gone, which is no reason to panic.
             let _ = writeln!(io::stderr(), "bifrost-monitor: {error:#}");
-            ExitCode::FAILURE
+            match settings.mode {
+                Mode::Check => ExitCode::from(NO_VERDICT),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
 
+fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
+    io::stdout().lock().write_all(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
     let stop = stop_flag().context("can't listen for signals")?;
-    let mut source = SegmentSource::new(settings.target.clone());
+    let mut source = Recorder::new(settings.origin.source());
+    if let Some(path) = &settings.record {
+        let context = || format!("can't record to {}", path.display());
+        source.start(path).with_context(context)?;
+    }
     let mut model = Model::new(settings.window);
     match settings.mode {
         Mode::Screen => on_screen(settings, &mut source, &mut model, &stop)?,
         Mode::Watch => in_lines(settings, &mut source, &mut model, &stop)?,
         Mode::Once | Mode::Json => return once(settings, &mut source, &mut model),
+        Mode::Check => {
+            look(&mut source, &mut model);
+            let (line, status) = report::check(&model);
+            writeln!(io::stdout().lock(), "{line}")?;
+            return Ok(ExitCode::from(status));
+        }
+        Mode::Picture => return draw(settings, &mut source, &mut model),
+        Mode::List => return list(&settings.origin),
+    }
+    // On a screen there was no other place to say it.
+    if let (Mode::Screen, Some(complaint)) = (settings.mode, source.complaint()) {
+        anyhow::bail!("{complaint}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes all that there is to see.
+fn look(source: &mut impl Source, model: &mut Model) {
+    model.absorb(source.poll());
+    while source.is_behind() {
+        model.absorb(source.poll());
+    }
 }
 
 /// Draws on ticks, keys and changes of size, until the user or a signal ends it.
@@ -93,7 +139,7 @@ fn on_screen(
     while !stop.load(Ordering::Relaxed) {
         let left = next_tick.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            model.absorb(source.poll());
+            look(source, model);
             next_tick = Instant::now() + settings.interval;
             screen.draw(model, settings.look)?;
             panic_if_tested();
@@ -137,21 +183,31 @@ fn react(event: &Event, model: &mut Model) -> Reaction {
 
 fn in_lines(
     settings: &Settings,
-    source: &mut impl Source,
+    source: &mut Recorder,
     model: &mut Model,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     let mut next_tick = Instant::now();
+    let mut has_complained = false;
     while !stop.load(Ordering::Relaxed) {
         let left = next_tick.saturating_duration_since(Instant::now());
         if left.is_zero() {
             model.absorb(source.poll());
-            next_tick += settings.interval;
+            if !source.is_behind() {
+                next_tick += settings.interval;
+            }
             writeln!(
                 io::stdout().lock(),
                 "{}",
                 report::line(model, settings.look)
             )?;
+            if let (false, Some(complaint)) = (has_complained, source.complaint()) {
+                has_complained = true;
+                let _ = writeln!(io::stderr(), "bifrost-monitor: {complaint}");
+            }
+            if source.is_over() {
+                break;
+            }
         } else {
             thread::sleep(left.min(PATIENCE));
         }
@@ -159,12 +215,44 @@ fn in_lines(
     Ok(())
 }
 
+fn list(origin: &Origin) -> anyhow::Result<ExitCode> {
+    let found = origin.segments().into_iter().map(|(path, observation)| {
+        let mut model = Model::default();
+        model.absorb(observation);
+        (path, model)
+    });
+    let found: Vec<_> = found.collect();
+    writeln!(io::stdout().lock(), "{}", report::list(&found))?;
+    let lives = |model: &Model| model.liveness().is_some_and(Liveness::is_alive);
+    if found.iter().any(|(_, model)| lives(model)) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::from(NO_VERDICT))
+}
+
+/// Writes a picture of what there is to see, be it that there is nothing.
+fn draw(
+    settings: &Settings,
+    source: &mut impl Source,
+    model: &mut Model,
+) -> anyhow::Result<ExitCode> {
+    look(source, model);
+    let Picture { path, size, ground } = &settings.picture;
+    let screen = view::buffer(size.0, size.1, model, settings.look);
+    let svg = picture::svg(&screen, *ground, &report::check(model).0);
+    if let Some(path) = path {
+        let context = || format!("can't write {}", path.display());
+        std::fs::write(path, svg).with_context(context)?;
+    }
+    Ok(complain(model))
+}
+
 fn once(
     settings: &Settings,
     source: &mut impl Source,
     model: &mut Model,
 ) -> anyhow::Result<ExitCode> {
-    model.absorb(source.poll());
+    look(source, model);
     let text = match settings.mode {
         Mode::Json => Some(report::json::text(model, source.samples().as_ref())?),
         _ => model
@@ -174,12 +262,18 @@ fn once(
     if let Some(text) = text {
         writeln!(io::stdout().lock(), "{text}")?;
     }
+    Ok(complain(model))
+}
+
+/// Says what is wrong where there is no gateway, also by the exit status.
+fn complain(model: &Model) -> ExitCode {
     let Some(trouble) = model.trouble() else {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     };
-    eprintln!("{}: {}", trouble.label(), trouble.what());
-    eprintln!("{}", trouble.remedy());
-    Ok(ExitCode::from(NO_GATEWAY))
+    let (label, what, remedy) = (trouble.label(), trouble.what(), trouble.remedy());
+    // Standard error may be gone, which is no reason to panic.
+    let _ = writeln!(io::stderr(), "{label}: {what}\n{remedy}");
+    ExitCode::from(NO_VERDICT)
 }
 
 /// A flag that is raised when somebody asks the process to end.

@@ -196,6 +196,7 @@ pub(crate) struct Gateway {
     path: PathBuf,
     view: Rc<View>,
     freshness: Freshness,
+    is_replayed: bool,
     at: u64,
     unix_ns: u64,
     figures: Option<Figures>,
@@ -219,6 +220,7 @@ impl Gateway {
             path: reading.path.clone(),
             view: Rc::clone(&reading.view),
             freshness: reading.freshness,
+            is_replayed: reading.is_replayed,
             at,
             unix_ns,
             figures: None,
@@ -362,9 +364,9 @@ impl Gateway {
         Some(Stats::of(&histogram))
     }
 
-    /// Whether the quantiles of `window` are estimates, since part of it lies before we came.
+    /// Whether the quantiles of `window` are estimates, since part of it lies before we came, or all of it is shown again.
     pub(crate) fn is_estimated(&self, window: Window) -> bool {
-        !self.is_younger_than(window) && !self.history.covers(window.ns())
+        self.is_replayed || (!self.is_younger_than(window) && !self.history.covers(window.ns()))
     }
 
     /// A gateway that has not lived for a whole window: all it ever counted lies within.

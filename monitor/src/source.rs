@@ -1,5 +1,9 @@
 //! Where the figures come from: a segment in shared memory, found, read, and followed through restarts.
 
+pub(crate) mod http;
+pub(crate) mod paced;
+pub(crate) mod remote;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -23,6 +27,16 @@ pub(crate) trait Source {
 
     /// Figures over the records that lie in the sample ring now. None without a gateway.
     fn samples(&mut self) -> Option<SampleFigures>;
+
+    /// Whether there is more to see already, as where a recording is shown fast.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing more will come.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// Where to look for a segment.
@@ -63,6 +77,16 @@ impl Target {
         found.sort_by_key(|path| !is_alive(path));
         found
     }
+}
+
+/// A look at each of the segments there are, those of living gateways first.
+pub(crate) fn look_at_all(target: &Target) -> Vec<(PathBuf, Observation)> {
+    let found = target.candidates().into_iter();
+    let look = |path: PathBuf| {
+        let observation = SegmentSource::new(Target::File(path.clone())).poll();
+        (path, observation)
+    };
+    found.map(look).collect()
 }
 
 /// A segment in shared memory.
@@ -231,6 +255,7 @@ impl Attached {
             path: self.opened.path().to_owned(),
             view: Rc::clone(&self.view),
             alive,
+            is_replayed: false,
             freshness: self.view.freshness(words),
             rows,
             figures: self.view.figures(words),

@@ -66,6 +66,13 @@ pub(crate) fn text(width: u16, height: u16, model: &Model, look: Look) -> String
     lines.join("\n").trim_end().to_owned()
 }
 
+/// The whole screen, keys included, apart from any terminal.
+pub(crate) fn buffer(width: u16, height: u16, model: &Model, look: Look) -> Buffer {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    paint(buffer.area, &mut buffer, model, look);
+    buffer
+}
+
 fn paint(area: Rect, buffer: &mut Buffer, model: &Model, look: Look) {
     let is_small = area.width < SIZE_MIN.0 || area.height < SIZE_MIN.1;
     match model.gateway() {
@@ -196,12 +203,7 @@ mod tests {
         colour: true,
     };
 
-    /// The whole screen, keys included.
-    fn screen(width: u16, height: u16, model: &Model, look: Look) -> Buffer {
-        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
-        paint(buffer.area, &mut buffer, model, look);
-        buffer
-    }
+    use super::buffer as screen;
 
     fn lines(buffer: &Buffer) -> String {
         let width = usize::from(buffer.area.width).max(1);

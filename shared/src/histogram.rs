@@ -1,6 +1,8 @@
 //! Log-linear histograms: exact below 32 ns, then 32 buckets an octave up to 2^40 ns (18 minutes), so that a value is
 //! known within 3.2 % of itself at any size.
 
+use serde::{Deserialize, Serialize};
+
 /// Sub-buckets in each octave. 1/32 is the largest relative error, 3.125 %.
 const SUB_BUCKETS: usize = 32;
 const SUB_BUCKET_BITS: u32 = SUB_BUCKETS.trailing_zeros();
@@ -68,9 +70,10 @@ pub(crate) fn place_of(counts: &[u64], quantile: f64) -> Option<usize> {
 }
 
 /// Counts by bucket, with the exact number, sum and maximum beside them. All in nanoseconds.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     /// How many values each bucket counted; [`BUCKETS`] of them.
+    #[serde(with = "crate::forms::buckets")]
     pub buckets: Box<[u64]>,
     /// How many values there were.
     pub count: u64,

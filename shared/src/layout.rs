@@ -1,6 +1,8 @@
 //! Where everything lies in a segment: sections, and the words within each. Offsets are in words of eight bytes unless
 //! a name says bytes.
 
+use serde::{Deserialize, Serialize};
+
 use crate::histogram::BUCKETS;
 use crate::numbered::numbered;
 use crate::record::{Fault, RECORD_WORDS};
@@ -150,7 +152,8 @@ impl State {
 }
 
 /// What stamps are read from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
 #[repr(u64)]
 pub enum ClockKind {
     /// The system's monotonic clock: 22 ns a stamp where it is not a system call.
@@ -159,8 +162,26 @@ pub enum ClockKind {
     Tsc = 1,
 }
 
+impl From<u64> for ClockKind {
+    /// The kind of that number; one that this version does not know is the slower one.
+    fn from(number: u64) -> Self {
+        if number == Self::Tsc as u64 {
+            Self::Tsc
+        } else {
+            Self::Monotonic
+        }
+    }
+}
+
+impl From<ClockKind> for u64 {
+    fn from(kind: ClockKind) -> Self {
+        kind as Self
+    }
+}
+
 /// What happens when a burstable instance has spent its CPU credits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
 #[repr(u64)]
 pub enum CreditMode {
     /// It is not known, or the instance has none.
@@ -170,6 +191,18 @@ pub enum CreditMode {
     Standard = 1,
     /// It goes on, and the surplus is charged.
     Unlimited = 2,
+}
+
+impl From<u64> for CreditMode {
+    fn from(number: u64) -> Self {
+        Self::from_number(number)
+    }
+}
+
+impl From<CreditMode> for u64 {
+    fn from(mode: CreditMode) -> Self {
+        mode as Self
+    }
 }
 
 impl CreditMode {

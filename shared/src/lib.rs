@@ -44,7 +44,10 @@
 //! - `unsafe` is in [`segment`] only, and only to map the file.
 //! - Nothing here knows an async runtime or a terminal.
 
+#[cfg(not(loom))]
 pub mod credits;
+#[cfg_attr(loom, expect(dead_code, reason = "most of it is for snapshots"))]
+mod forms;
 pub mod histogram;
 pub mod layout;
 mod numbered;
@@ -58,5 +61,7 @@ pub mod snapshot;
 pub mod stage;
 pub mod sync;
 pub mod thresholds;
+#[cfg(not(loom))]
+pub mod wire;
 #[cfg(not(loom))]
 pub mod writer;

@@ -1,6 +1,8 @@
 //! Providers and keys in the segment: a bounded number of slots, each with how one of them is, what it was asked, and
 //! how long it took. They carry places and configured names, and never a secret.
 
+use serde::{Deserialize, Serialize};
+
 use crate::histogram::{BUCKETS, bounds, bucket_of, place_of};
 use crate::numbered::numbered;
 use crate::record::NONE;
@@ -12,7 +14,7 @@ pub const CAPACITY: usize = 64;
 /// Buckets of a [`Histogram`](crate::histogram::Histogram) that a slot's latency puts together: a value is then known
 /// within 12.5 % of itself.
 const GROUP: usize = 4;
-const GROUPS: usize = BUCKETS / GROUP;
+pub(crate) const GROUPS: usize = BUCKETS / GROUP;
 
 /// Words of a slot.
 const WHO: usize = 0;
@@ -101,13 +103,14 @@ pub struct Standing {
 }
 
 /// A provider or key, as a reader finds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// Place of the provider.
     pub provider: u16,
     /// Place of the key within it; none for the provider itself.
     pub key: Option<u16>,
     /// How it is.
+    #[serde(with = "crate::forms::slot_state")]
     pub state: SlotState,
     /// Until when it rests, nanoseconds since the Unix epoch; zero when it doesn't.
     pub until: u64,
@@ -120,6 +123,7 @@ pub struct Slot {
     /// Requests that wait for one.
     pub waiting: u64,
     /// What only grows.
+    #[serde(with = "crate::forms::counts")]
     pub counts: [u64; SlotCount::COUNT],
     /// How long answers took, from the request handed over to the last byte.
     pub latency: Latency,
@@ -144,8 +148,9 @@ impl Slot {
 }
 
 /// A coarse histogram of nanoseconds: values are known within 12.5 % of themselves.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
+    #[serde(with = "crate::forms::groups")]
     groups: Box<[u64]>,
     /// How many values there were.
     pub count: u64,

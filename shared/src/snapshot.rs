@@ -3,6 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
+use crate::forms::{RUNTIMES_MAX, SLOTS_MAX};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::layout::{
     self, COUNTERS_ROOM, ClockKind, Counter, CreditMode, FAULTS_ROOM, GAUGES_ROOM, Gauge, NameKind,
@@ -34,7 +37,7 @@ pub enum Unreadable {
 }
 
 /// Who writes a segment, and under which limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// Major and minor version of the layout.
     pub version: (u32, u32),
@@ -65,15 +68,17 @@ pub struct Header {
     /// The limits in force.
     pub thresholds: Thresholds,
     /// The gateway's version.
+    #[serde(deserialize_with = "crate::forms::text")]
     pub build: String,
     /// The instance type, or empty where it is not known.
+    #[serde(deserialize_with = "crate::forms::text")]
     pub instance: String,
     /// What happens when its CPU credits are spent.
     pub credit_mode: CreditMode,
 }
 
 /// A label of the segment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// The kind, by its number; [`NameKind`] names those that this version knows.
     pub kind: u64,
@@ -86,26 +91,34 @@ pub struct Name {
     /// The page's means, ns: t3.medium, t3.xlarge.
     pub reference_ns: (Option<u64>, Option<u64>),
     /// The name that programs read.
+    #[serde(deserialize_with = "crate::forms::text")]
     pub key: String,
     /// The name that people read.
+    #[serde(deserialize_with = "crate::forms::text")]
     pub label: String,
 }
 
 /// The figures of one moment. There is room in each part for what a later version adds: it has a name in the segment's
 /// list, and no enum here that knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// Counters, by [`Counter::index`].
+    #[serde(with = "crate::forms::sparse")]
     pub counters: [u64; COUNTERS_ROOM],
     /// Gauges, by [`Gauge::index`].
+    #[serde(with = "crate::forms::sparse")]
     pub gauges: [u64; GAUGES_ROOM],
     /// Requests that ended with each fault, by [`Fault::index`].
+    #[serde(with = "crate::forms::sparse")]
     pub faults: [u64; FAULTS_ROOM],
     /// Cumulative histograms, by [`Series::index`]; [`SERIES_ROOM`] of them.
+    #[serde(with = "crate::forms::histograms")]
     pub histograms: Vec<Histogram>,
     /// The runtimes that serve requests.
+    #[serde(deserialize_with = "crate::forms::at_most::<_, _, RUNTIMES_MAX>")]
     pub runtimes: Vec<Runtime>,
     /// Providers and keys.
+    #[serde(deserialize_with = "crate::forms::at_most::<_, _, SLOTS_MAX>")]
     pub slots: Vec<Slot>,
 }
 
@@ -149,7 +162,7 @@ impl Figures {
 }
 
 /// How one runtime is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Runtime {
     /// When it last ran a task of ours, on the system's monotonic clock, ns.
     pub ran_at: u64,
@@ -214,23 +227,29 @@ impl Summary {
 }
 
 /// One second, as the exporter closed it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Row {
     /// When it ended, nanoseconds since the Unix epoch.
     pub ended_at: u64,
     /// How long it was, nanoseconds.
     pub duration: u64,
     /// See [`layout::row_flags`].
+    #[serde(default, skip_serializing_if = "crate::forms::is_zero")]
     pub flags: u64,
     /// Requests that waited longer than the limit.
+    #[serde(default, skip_serializing_if = "crate::forms::is_zero")]
     pub over_queue_limit: u64,
     /// Requests whose overhead was above its limit.
+    #[serde(default, skip_serializing_if = "crate::forms::is_zero")]
     pub over_overhead_limit: u64,
     /// What each counter gained.
+    #[serde(with = "crate::forms::sparse")]
     pub counters: [u64; COUNTERS_ROOM],
     /// Each gauge at its end.
+    #[serde(with = "crate::forms::sparse")]
     pub gauges: [u64; GAUGES_ROOM],
     /// What each series came to.
+    #[serde(with = "crate::wire::series")]
     pub series: [Summary; SERIES_ROOM],
 }
 
@@ -294,9 +313,10 @@ impl Row {
 }
 
 /// How fresh a segment is. Whether its writer lives is told by the lock, not by this.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freshness {
     /// What the gateway says it is doing.
+    #[serde(with = "crate::forms::state")]
     pub state: Option<State>,
     /// When the exporter last came by, nanoseconds of the system's monotonic clock.
     pub exporter_at: u64,
@@ -351,6 +371,23 @@ impl View {
         view.rows_from_oldest(words)?;
         view.samples_from_now(words)?;
         Ok(view)
+    }
+
+    /// The view of a gateway whose segment lies elsewhere: there is its header and its names, and whoever has its words
+    /// after all finds in them what a segment of this version has.
+    #[must_use]
+    pub fn told(header: Header, names: Vec<Name>) -> Self {
+        let [names_at, gauges, histograms, seconds, samples, slots] = layout::sections();
+        Self {
+            header,
+            names,
+            names_at,
+            gauges,
+            histograms,
+            seconds,
+            samples,
+            slots,
+        }
     }
 
     /// The labels as they are now: a gateway that reloads its settings changes those of providers and keys. What is read
@@ -570,11 +607,7 @@ fn read_header(words: &[AtomicU64]) -> Result<Header, Unreadable> {
         start_ticks: word(header::START_TICKS),
         boot_id: [word(header::BOOT_ID), word(header::BOOT_ID + 1)],
         started_at: word(header::STARTED_AT),
-        clock: if word(header::CLOCK_KIND) == ClockKind::Tsc as u64 {
-            ClockKind::Tsc
-        } else {
-            ClockKind::Monotonic
-        },
+        clock: ClockKind::from(word(header::CLOCK_KIND)),
         stamp_cost_ps: word(header::STAMP_COST_PS),
         vcpus: word(header::VCPUS),
         memory_total: word(header::MEMORY_TOTAL),

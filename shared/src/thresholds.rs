@@ -1,11 +1,14 @@
 //! The limits that a load is judged by. They are those of a t3.medium, from the benchmark page's advice on when to move
 //! to a t3.xlarge; the gateway writes the ones in force into its segment, so that every monitor judges alike.
 
+use serde::{Deserialize, Serialize};
+
 /// When a t3.medium is too small, and when it is about to be.
 ///
 /// The page says: upgrade when sustained load approaches 4,000+ requests a second, when queue wait *consistently*
 /// exceeds 75 µs, or when memory approaches 75 % of RAM. What is not from the page is marked *ours*.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)] // a gateway of an earlier version has not all of them
 pub struct Thresholds {
     /// Mean queue wait of a second, in nanoseconds, that must not be exceeded consistently.
     pub queue_wait_ns: u64,

@@ -1,5 +1,9 @@
 //! The listener for those who run the gateway, and that it is no open door.
 
+use bifrost_shared::layout::Counter;
+use bifrost_shared::stage::Series;
+use bifrost_shared::wire::Snapshot;
+
 use crate::client::{Answer, Client, ask, chat};
 use crate::gateway::Gateway;
 use crate::provider::{COMPLETION, Provider, json};
@@ -42,6 +46,37 @@ async fn the_figures_are_those_of_the_gateway() {
         let page = send(gateway.admin, "GET", path, origin).await;
         assert_eq!(page.status, 403, "no web page reads them");
     }
+}
+
+#[tokio::test]
+async fn a_monitor_elsewhere_gets_the_segment_and_each_second_once() {
+    let provider = Provider::start(vec![json(200, COMPLETION)]).await;
+    let mut gateway = Gateway::start(&provider, &[]);
+    assert_eq!(ask(gateway.address, &chat("openai/m")).await.status, 200);
+    gateway.record().await;
+    let snapshot = async |since: u64| {
+        let path = format!("/snapshot?since={since}");
+        let answer = send(gateway.admin, "GET", &path, "").await;
+        assert_eq!(answer.status, 200);
+        assert!(!answer.body.contains("sk-test-a"), "{}", answer.body);
+        serde_json::from_str::<Snapshot>(&answer.body).unwrap()
+    };
+    let told = loop {
+        let told = snapshot(0).await;
+        let counted = told.figures.as_ref().unwrap().counter(Counter::Records);
+        if counted == 1 && !told.rows.is_empty() {
+            break told;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(told.header.pid, u64::from(std::process::id()));
+    let figures = told.figures.unwrap();
+    assert_eq!(figures.counter(Counter::Completed), 1);
+    assert_eq!(figures.histogram(Series::Total).count, 1);
+    assert_eq!(figures.slots[0].counts[0], 1, "the provider was asked once");
+    let last = told.rows.last().unwrap().ended_at;
+    let later = snapshot(last).await;
+    assert!(later.rows.iter().all(|row| row.ended_at > last));
 }
 
 #[tokio::test]

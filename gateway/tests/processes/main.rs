@@ -9,6 +9,7 @@ mod names;
 mod past;
 mod process;
 mod readme;
+mod remote;
 mod segment;
 mod settings;
 

@@ -44,6 +44,13 @@ pub(crate) fn gateway() -> Command {
 
 /// The monitor. Its binary lies beside the gateway's, since cargo builds the whole workspace for its tests.
 pub(crate) fn monitor(segment: &Path) -> Command {
+    let mut command = bare_monitor();
+    command.arg("--segment").arg(segment);
+    command
+}
+
+/// The same without a segment.
+pub(crate) fn bare_monitor() -> Command {
     let program =
         Path::new(env!("CARGO_BIN_EXE_bifrost-gateway")).with_file_name("bifrost-monitor");
     assert!(
@@ -51,9 +58,7 @@ pub(crate) fn monitor(segment: &Path) -> Command {
         "{} is missing: run `cargo build --workspace`, or test the whole workspace",
         program.display()
     );
-    let mut command = command(&program);
-    command.arg("--segment").arg(segment);
-    command
+    command(&program)
 }
 
 fn command(program: &Path) -> Command {
@@ -179,10 +184,15 @@ impl Demo {
 
     /// Its admin listener's answer to a GET, head and all. It must log in JSON.
     pub(crate) fn get_admin(&self, path: &str) -> String {
+        get(&self.admin(), path)
+    }
+
+    /// Where its admin listener is. It must log in JSON.
+    pub(crate) fn admin(&self) -> String {
         let log = self.logged();
         let serving = log.lines().find(|line| line.contains("\"serving\""));
         let serving: Value = serde_json::from_str(serving.unwrap()).unwrap();
-        get(serving["admin"].as_str().unwrap(), path)
+        serving["admin"].as_str().unwrap().to_owned()
     }
 
     /// Sends `signal`.

@@ -85,6 +85,7 @@ pub(crate) fn reading_of(header: &Header, rows: &[Row]) -> Reading {
         path: "/dev/shm/bifrost/gateway-4711.seg".into(),
         view: Rc::new(View::of(writer.segment().words()).unwrap()),
         alive: true,
+        is_replayed: false,
         freshness: Freshness {
             state: Some(State::Running),
             exporter_at: AT - SECOND / 3,

@@ -160,7 +160,8 @@ fn add_rows(whole: &mut Histogram, place: usize, window: u64, rows: &[&Row]) {
     }
 }
 
-fn add_row(whole: &mut Histogram, summary: &Summary) {
+/// Adds values of which no more is told than what they come to.
+pub(crate) fn add_row(whole: &mut Histogram, summary: &Summary) {
     let &Summary {
         count,
         sum,

@@ -46,6 +46,8 @@ impl Liveness {
             Some(State::Stopped) => Self::Stopped,
             _ if !reading.alive => Self::Dead,
             Some(State::Starting) => Self::Starting,
+            // It serves already, and in 20 ms there will be figures.
+            _ if freshness.exporter_at == 0 => Self::Starting,
             _ if exporter_silent > EXPORTER_SILENCE_MAX => Self::Stalled,
             // Its runtimes end one by one: that is no fault.
             Some(State::Draining) => Self::Draining,
@@ -54,6 +56,11 @@ impl Liveness {
             },
             _ => Self::Live,
         }
+    }
+
+    /// Whether its process is there.
+    pub(crate) const fn is_alive(self) -> bool {
+        !matches!(self, Self::Stopped | Self::Dead)
     }
 
     /// The name that programs read.
@@ -142,6 +149,15 @@ mod tests {
                 "{state:?} {exporter} {runtime}"
             );
         }
+    }
+
+    #[test]
+    fn an_exporter_without_any_heartbeat_yet_has_not_stalled() {
+        let mut reading = fixture::reading(&[]);
+        reading.freshness.exporter_at = 0;
+        assert_eq!(Liveness::of(&reading, 5_000 * SECOND), Liveness::Starting);
+        reading.alive = false;
+        assert_eq!(Liveness::of(&reading, 5_000 * SECOND), Liveness::Dead);
     }
 
     #[test]

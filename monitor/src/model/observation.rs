@@ -37,6 +37,8 @@ pub(crate) struct Reading {
     pub(crate) view: Rc<View>,
     /// Whether its writer holds the lock.
     pub(crate) alive: bool,
+    /// Whether it is shown again, from a recording: distributions are then made of closed seconds.
+    pub(crate) is_replayed: bool,
     /// When its writer last came by.
     pub(crate) freshness: Freshness,
     /// Seconds that were closed since the last look; with the first, all that the segment still has.
@@ -72,26 +74,45 @@ pub(crate) enum Trouble {
         /// What is wrong with it.
         reason: String,
     },
+    /// Nobody answers at an address.
+    Unanswered {
+        /// The address.
+        url: String,
+        /// What came of asking.
+        reason: String,
+    },
+    /// Whoever answers wants a key, or another one.
+    Locked {
+        /// The address.
+        url: String,
+    },
+    /// Whoever answers is no gateway that we understand.
+    Strange {
+        /// The address.
+        url: String,
+        /// What is strange about it.
+        reason: String,
+    },
 }
 
 impl Trouble {
     /// The name that programs read.
     pub(crate) const fn key(&self) -> &'static str {
         match self {
-            Self::NoGateway { .. } => "no_gateway",
-            Self::Denied { .. } => "denied",
+            Self::NoGateway { .. } | Self::Unanswered { .. } => "no_gateway",
+            Self::Denied { .. } | Self::Locked { .. } => "denied",
             Self::Incompatible { .. } => "incompatible",
-            Self::Unreadable { .. } => "unreadable",
+            Self::Unreadable { .. } | Self::Strange { .. } => "unreadable",
         }
     }
 
     /// The name that people read.
     pub(crate) const fn label(&self) -> &'static str {
         match self {
-            Self::NoGateway { .. } => "NO GATEWAY",
-            Self::Denied { .. } => "DENIED",
+            Self::NoGateway { .. } | Self::Unanswered { .. } => "NO GATEWAY",
+            Self::Denied { .. } | Self::Locked { .. } => "DENIED",
             Self::Incompatible { .. } => "INCOMPATIBLE",
-            Self::Unreadable { .. } => "UNREADABLE",
+            Self::Unreadable { .. } | Self::Strange { .. } => "UNREADABLE",
         }
     }
 
@@ -115,6 +136,9 @@ impl Trouble {
                 Some(path) => format!("{}: {reason}", path.display()),
                 None => reason.clone(),
             },
+            Self::Unanswered { url, reason } => format!("no answer from {url}: {reason}"),
+            Self::Locked { url } => format!("{url} does not let us in"),
+            Self::Strange { url, reason } => format!("{url}: {reason}"),
         }
     }
 
@@ -127,6 +151,11 @@ impl Trouble {
             Self::Denied { .. } => "run the monitor as the gateway's user, or as root",
             Self::Incompatible { .. } => "use the monitor of the gateway's release",
             Self::Unreadable { .. } => "name a gateway's .seg file with --segment PATH",
+            Self::Unanswered { .. } => {
+                "start bifrost-gateway there, or open the tunnel: ssh -N -L 8081:127.0.0.1:8081 HOST"
+            }
+            Self::Locked { .. } => "set BIFROST_ADMIN_KEY to one of the gateway's admin keys",
+            Self::Strange { .. } => "name the admin.listen of a gateway of this release with --url",
         }
     }
 }

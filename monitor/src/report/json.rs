@@ -5,7 +5,8 @@
 //! state      live, starting, draining, stalled, stuck, dead, stopped;
 //!            no_gateway, denied, incompatible, unreadable
 //! message    what was tried and what to do, without a gateway
-//! segment, pid, version, layout, instance, credit_mode (standard, unlimited, unknown), vcpus, memory_limit,
+//! segment    the file; with --url the address
+//! pid, version, layout, instance, credit_mode (standard, unlimited, unknown), vcpus, memory_limit,
 //! started_at_unix_ns, uptime_ns, data_age_ns, workers, buffer_size, pool_size, stamp_cost_ps,
 //! floor_ns   what reading the clock takes of a stage's time; it is in all figures here, and deducted on the screen
 //! verdict    state: stay, watch, upgrade, unknown, no_limits; text; reasons [text];
@@ -23,7 +24,8 @@
 //! overhead, total, added, unattributed, first_byte   like a stage
 //! others     by key: series that are neither, first_token and time_per_token among them
 //! samples    over the records that the segment's ring holds now: samples_read, samples_missed,
-//!            unattributed_p99_ns (exact), http_request_below_provider_time (records, should be 0)
+//!            unattributed_p99_ns (exact), http_request_below_provider_time (records, should be 0);
+//!            null without records: with --url, and of a recording
 //! ```
 
 use std::collections::BTreeMap;
@@ -381,6 +383,34 @@ mod tests {
         let counts =
             ["counters", "gauges", "stages"].map(|key| object[key].as_object().unwrap().len());
         assert_eq!(counts, [Counter::COUNT, Gauge::COUNT, Stage::COUNT]);
+    }
+
+    #[test]
+    fn every_key_is_in_the_schema() {
+        let schema: String = include_str!("json.rs")
+            .lines()
+            .take_while(|line| line.starts_with("//!"))
+            .collect();
+        let is_told = |key: &str| {
+            let is_word = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
+            schema.split(|sign| !is_word(sign)).any(|word| word == key)
+        };
+        let model = fixture::seen(fixture::page(2_950, 47_130));
+        let object = object(&model, Some(&SampleFigures::default()));
+        for pointer in [
+            "",
+            "/verdict",
+            "/triggers/load",
+            "/credits",
+            "/window",
+            "/stages/queue_wait",
+            "/stages/queue_wait/window",
+            "/samples",
+        ] {
+            for key in object.pointer(pointer).unwrap().as_object().unwrap().keys() {
+                assert!(is_told(key), "{pointer}/{key}");
+            }
+        }
     }
 
     #[test]

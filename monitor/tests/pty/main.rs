@@ -277,6 +277,107 @@ fn a_segment_that_is_cut_under_its_reader_is_let_go_and_the_next_is_followed() {
     assert!(terminal.ends().success());
 }
 
+/// What the monitor says, and its exit status.
+fn said(arguments: &[&str]) -> (String, Option<i32>) {
+    let output = output(arguments);
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8(text).unwrap(), output.status.code())
+}
+
+#[test]
+fn a_check_ends_with_the_verdict_and_never_with_an_upgrade_by_mistake() {
+    let (_scratch, path) = scratch();
+    let segment = path.to_str().unwrap();
+    let (said_none, status) = said(&["--check", "--segment", segment]);
+    assert!(said_none.starts_with("UNKNOWN - NO GATEWAY"), "{said_none}");
+    assert_eq!((said_none.lines().count(), status), (1, Some(3)));
+    let gateway = Gateway::start(&path, 4_711);
+    let (stay, status) = said(&["--check", "--segment", segment]);
+    assert!(stay.starts_with("OK - STAY on t3.medium: "), "{stay}");
+    assert_eq!((stay.lines().count(), status), (1, Some(0)));
+    drop(gateway);
+    let (dead, status) = said(&["--check", "--segment", segment]);
+    assert!(
+        dead.starts_with("UNKNOWN - UNKNOWN: the gateway died"),
+        "{dead}"
+    );
+    assert_eq!(status, Some(3));
+    for (scenario, expected) in [("calm", 0), ("approaching", 1), ("queue-wait", 2)] {
+        let (text, status) = said(&["--check", "--scenario", scenario]);
+        assert_eq!(status, Some(expected), "{text}");
+    }
+    // A wrong command line is 2 elsewhere, and here that would be an upgrade.
+    assert_eq!(said(&["--check", "--window", "7"]).1, Some(3));
+    assert_eq!(said(&["--once", "--window", "7"]).1, Some(2));
+}
+
+#[test]
+fn all_segments_are_listed_and_the_exit_status_says_whether_one_lives() {
+    let (scratch, path) = scratch();
+    let directory = scratch.path().to_str().unwrap();
+    let list = || said(&["--list", "--segment", directory]);
+    assert_eq!(list().1, Some(3));
+    drop(Gateway::start(&path, 4_711));
+    std::fs::write(scratch.path().join("other.seg"), "no segment").unwrap();
+    let (text, status) = list();
+    assert!(
+        text.contains("DEAD") && text.contains("UNREADABLE"),
+        "{text}"
+    );
+    assert_eq!(status, Some(3), "{text}");
+    let _gateway = Gateway::start(&scratch.path().join("gateway-4712.seg"), 4_712);
+    let (text, status) = list();
+    assert_eq!(status, Some(0), "{text}");
+    let rows: Vec<Vec<_>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!((rows.len(), rows[1][0], rows[1][1]), (4, "LIVE", "4712"));
+    assert!(
+        rows[1].last().unwrap().ends_with("gateway-4712.seg"),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_a_terminal_each_look_is_a_line_and_a_recording_ends() {
+    let (scratch, _) = scratch();
+    let path = scratch.path().join("calm.jsonl");
+    let path = path.to_str().unwrap();
+    let seen = output(&["--scenario", "calm", "--record", path, "--json"]);
+    assert!(seen.status.success(), "{seen:?}");
+    let (lines, status) = said(&["--replay", path, "--speed", "1000000"]);
+    assert_eq!((lines.lines().count(), status), (180, Some(0)));
+    let last = lines.lines().last().unwrap();
+    assert!(
+        last.contains("12:03:00  LIVE") && last.contains("STAY"),
+        "{last}"
+    );
+    assert!(!lines.contains('\u{1b}'), "plain");
+    let (again, status) = said(&["--scenario", "calm", "--record", path, "--json"]);
+    assert!(
+        again.contains("can't record to") && status == Some(1),
+        "{again}"
+    );
+    let (full, status) = said(&["--scenario", "calm", "--record", "/dev/full", "--json"]);
+    assert!(
+        full.contains("can't record to /dev/full") && status == Some(1),
+        "{full}"
+    );
+}
+
+#[test]
+fn a_recording_is_shown_on_a_screen_and_stays_there_at_its_end() {
+    let (scratch, _) = scratch();
+    let path = scratch.path().join("restart.jsonl");
+    let path = path.to_str().unwrap();
+    output(&["--scenario", "restart", "--record", path, "--json"]);
+    let mut terminal = Terminal::start_with(&["--replay", path, "--speed", "1000"], USUAL, &[]);
+    terminal.shows(&["pid 4846", "LIVE", "STAY on t3.medium"], || {});
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
 fn cut(path: &Path, bytes: u64) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.set_len(bytes).unwrap();

@@ -38,11 +38,21 @@ struct Line {
 impl Terminal {
     /// Starts the monitor on `segment` in a terminal of that size.
     pub(crate) fn start(segment: &Path, size: (u16, u16), variables: &[(&str, &str)]) -> Self {
+        let arguments = ["--segment", segment.to_str().unwrap()];
+        Self::start_with(&arguments, size, variables)
+    }
+
+    /// Starts it with any arguments.
+    pub(crate) fn start_with(
+        arguments: &[&str],
+        size: (u16, u16),
+        variables: &[(&str, &str)],
+    ) -> Self {
         let screen = Arc::new(Mutex::new(parser(size)));
         let line = Line::to(Arc::clone(&screen), size);
         let settings_before = line.settings();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_bifrost-monitor"));
-        command.args(["--segment".as_ref(), segment.as_os_str()]);
+        command.args(arguments);
         let usual = [("TERM", "xterm-256color"), ("LC_ALL", "C.UTF-8")];
         for (name, value) in usual.iter().chain(variables) {
             command.env(name, value);

@@ -1,0 +1,298 @@
+//! A snapshot as JSON: what a gateway's admin listener serves at `/snapshot`, and what a recording is made of.
+//!
+//! ```text
+//! format     1; another number is another form
+//! at         the moment, on the monotonic clock of the gateway's host: the one that heartbeats are told in
+//! unix_ns    the same since the Unix epoch
+//! header     who the gateway is, and its limits
+//! names      what is at which place of the arrays below
+//! freshness  state, exporter_at, slowest_runtime_at
+//! figures    since start; null while they can't be read
+//! rows       closed seconds after `?since=`, oldest first: each with what counters gained, gauges, series
+//! ```
+//!
+//! Arrays are sparse, since most of them is zero: `[place, value, place, value, …]`; a series of a row is `[place,
+//! count, sum, p50, p95, p99, max]`. Places beyond this version's are left out, as a segment's are. Whoever reads has
+//! them from a stranger: texts lose their control characters, and lists have the lengths that a segment's may have.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::forms::at_most;
+use crate::layout::{SECONDS_CAPACITY, SERIES_ROOM, name};
+use crate::snapshot::{Figures, Freshness, Header, Name, Row, Summary};
+
+/// The form that this version writes and reads.
+pub const FORMAT: u32 = 1;
+
+const ROWS_MAX: usize = SECONDS_CAPACITY;
+const NAMES_MAX: usize = name::CAPACITY;
+
+/// A gateway at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// When, on the monotonic clock of the gateway's host, nanoseconds.
+    pub at: u64,
+    /// When, nanoseconds since the Unix epoch.
+    pub unix_ns: u64,
+    /// Who it is.
+    pub header: Header,
+    /// Its labels.
+    #[serde(deserialize_with = "names")]
+    pub names: Vec<Name>,
+    /// When its parts last came by.
+    pub freshness: Freshness,
+    /// Its figures; none while they can't be read.
+    pub figures: Option<Figures>,
+    /// Closed seconds, oldest first.
+    #[serde(deserialize_with = "at_most::<_, _, ROWS_MAX>")]
+    pub rows: Vec<Row>,
+}
+
+/// A list of names, as long as a segment's may be.
+///
+/// # Errors
+///
+/// Where what is there is no such list.
+pub fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Name>, D::Error> {
+    at_most::<D, Name, NAMES_MAX>(from)
+}
+
+/// What the series of a second came to, each as an array that begins with its place.
+pub(crate) mod series {
+    use super::{Deserialize, Deserializer, SERIES_ROOM, Serializer, Summary};
+
+    pub(crate) fn serialize<S: Serializer>(
+        all: &[Summary; SERIES_ROOM],
+        into: S,
+    ) -> Result<S::Ok, S::Error> {
+        let some = (0_u64..)
+            .zip(all)
+            .filter(|(_, it)| **it != Summary::default());
+        into.collect_seq(some.map(|(place, it)| {
+            let Summary {
+                count,
+                sum,
+                p50,
+                p95,
+                p99,
+                max,
+            } = *it;
+            [place, count, sum, p50, p95, p99, max]
+        }))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<[Summary; SERIES_ROOM], D::Error> {
+        let mut all = [Summary::default(); SERIES_ROOM];
+        for [place, count, sum, p50, p95, p99, max] in Vec::<[u64; 7]>::deserialize(from)? {
+            let place = usize::try_from(place).ok();
+            if let Some(at) = place.and_then(|place| all.get_mut(place)) {
+                *at = Summary {
+                    count,
+                    sum,
+                    p50,
+                    p95,
+                    p99,
+                    max,
+                };
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A snapshot's format and its gateway's layout: what has to be known before the rest is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Form {
+    /// Its [`FORMAT`].
+    pub format: u32,
+    header: Layout,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+struct Layout {
+    version: (u32, u32),
+}
+
+impl Form {
+    /// Major and minor version of the gateway's layout.
+    #[must_use]
+    pub const fn layout(&self) -> (u32, u32) {
+        self.header.version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::forms::TEXT_MAX;
+    use crate::layout::{self, ClockKind, Counter, CreditMode, Gauge, State, VERSION_MAJOR};
+    use crate::record::{Fault, NONE, Record};
+    use crate::segment::Segment;
+    use crate::slot::{SlotState, Standing};
+    use crate::snapshot::{Runtime, View};
+    use crate::thresholds::Thresholds;
+    use crate::writer::{Now, Writer};
+
+    fn header() -> Header {
+        Header {
+            version: (VERSION_MAJOR, 0),
+            pid: 4_711,
+            start_ticks: 12,
+            boot_id: [u64::MAX, 2],
+            started_at: 1_796_040_000_000_000_001,
+            clock: ClockKind::Tsc,
+            stamp_cost_ps: 9_500,
+            vcpus: 2,
+            memory_total: 4_000_000_000,
+            memory_limit: 3_000_000_000,
+            buffer_size: 15_000,
+            pool_size: 10_000,
+            workers: 2,
+            thresholds: Thresholds::default(),
+            build: "0.1.0".into(),
+            instance: "t3.medium".into(),
+            credit_mode: CreditMode::Unlimited,
+        }
+    }
+
+    fn standing(key: u16) -> Standing {
+        Standing {
+            provider: 0,
+            key,
+            incarnation: 1,
+            state: SlotState::Resting,
+            until: 1_796_040_000_000_000_001,
+            weight_millionths: 700_000,
+            places: 15_000,
+            taken: 3,
+            waiting: 2,
+            counts: [1, 2, 3, 4, 5],
+        }
+    }
+
+    /// A gateway with something in each of its parts.
+    fn snapshot() -> Snapshot {
+        let mut writer = Writer::new(Segment::on_heap(layout::segment_bytes()), &header(), &[]);
+        writer.stand(&[standing(NONE), standing(0)]);
+        let mut record = Record {
+            total: 2_000_000,
+            provider: 0,
+            key: 0,
+            ..Record::default()
+        };
+        record.stages.fill(47_130);
+        writer.absorb(&vec![record; 100]);
+        let mut counters = [0; Counter::COUNT];
+        counters[Counter::Completed.index()] = 100;
+        let mut figures = [0; Gauge::COUNT];
+        figures[Gauge::Rss.index()] = 1_312_790_000;
+        writer.close_second(7, 1_000_000_000, true, &counters, &figures);
+        let mut faults = [0; Fault::COUNT];
+        faults[1] = 9;
+        let runtime = Runtime {
+            ran_at: 5,
+            delay: 6,
+            lost: 7,
+        };
+        writer.show(Now {
+            counters: &counters,
+            gauges: &figures,
+            faults: &faults,
+            runtimes: &[runtime; 2],
+        });
+        writer.segment().set_state(State::Running);
+        let words = writer.segment().words();
+        let view = View::of(words).unwrap();
+        let mut rows = view.rows_from_oldest(words).unwrap();
+        Snapshot {
+            format: FORMAT,
+            at: 8,
+            unix_ns: 9,
+            header: view.header.clone(),
+            names: view.names.clone(),
+            freshness: view.freshness(words),
+            figures: view.figures(words),
+            rows: std::iter::from_fn(|| rows.next(words)).collect(),
+        }
+    }
+
+    #[test]
+    fn whoever_reads_it_has_what_was_written() {
+        let told = snapshot();
+        let figures = told.figures.as_ref().unwrap();
+        assert_eq!((figures.slots.len(), told.rows.len()), (2, 1));
+        assert_eq!(told.freshness.state, Some(State::Running));
+        let text = serde_json::to_string(&told).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), told);
+        let form: Form = serde_json::from_str(&text).unwrap();
+        assert_eq!((form.format, form.layout().0), (FORMAT, VERSION_MAJOR));
+    }
+
+    #[test]
+    fn a_row_is_told_in_few_words() {
+        let row = &snapshot().rows[0];
+        let told = serde_json::to_value(row).unwrap();
+        assert_eq!(told["counters"], Value::from(vec![1, 100]));
+        assert_eq!(
+            told["series"][1],
+            Value::from(vec![1, 100, 4_713_000, 47_130, 47_130, 47_130, 47_130])
+        );
+        assert_eq!(told.get("over_queue_limit"), None, "nothing is not told");
+    }
+
+    /// A snapshot with another value at `pointer`.
+    fn with(pointer: &str, value: Value) -> serde_json::Result<Snapshot> {
+        let mut told = serde_json::to_value(snapshot()).unwrap();
+        *told.pointer_mut(pointer).unwrap() = value;
+        serde_json::from_value(told)
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_left_out() {
+        let beyond = with(
+            "/rows/0/counters",
+            vec![1_u64, 5, 99, 6, u64::MAX, 7].into(),
+        )
+        .unwrap();
+        assert_eq!(beyond.rows[0].counters.iter().sum::<u64>(), 5);
+        let state = with("/freshness/state", "dreaming".into()).unwrap();
+        assert_eq!(state.freshness.state, None);
+        let slot = with("/figures/slots/0/state", "dreaming".into()).unwrap();
+        assert_eq!(slot.figures.unwrap().slots[0].state, SlotState::Ready);
+        let mode = with("/header/credit_mode", 77.into()).unwrap();
+        assert_eq!(mode.header.credit_mode, CreditMode::Unknown);
+        let counts = with("/figures/slots/0/counts", vec![1, 2].into()).unwrap();
+        assert_eq!(counts.figures.unwrap().slots[0].counts[..3], [1, 2, 0]);
+    }
+
+    #[test]
+    fn texts_of_a_stranger_are_harmless_and_short() {
+        let evil = with("/header/build", "\u{1b}]0;you\u{7}\nare owned".into()).unwrap();
+        assert_eq!(evil.header.build, "]0;youare owned");
+        let long = with("/names/0/label", "世".repeat(1_000).into()).unwrap();
+        assert_eq!(long.names[0].label.chars().count(), TEXT_MAX);
+        let name = serde_json::to_value(&snapshot().names[0]).unwrap();
+        let many = with("/names", vec![name; 10_000].into()).unwrap();
+        assert_eq!(many.names.len(), NAMES_MAX);
+    }
+
+    #[test]
+    fn what_is_no_snapshot_is_refused() {
+        for (pointer, value) in [
+            ("/header", Value::Null),
+            ("/header/pid", (-1).into()),
+            ("/header/build", 7.into()),
+            ("/rows/0/series/0", vec![1].into()),
+            ("/figures/counters", "many".into()),
+            ("/at", 1.5.into()),
+        ] {
+            assert!(with(pointer, value).is_err(), "{pointer}");
+        }
+    }
+}
