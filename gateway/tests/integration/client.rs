@@ -91,7 +91,8 @@ impl Client {
             "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
             body.len()
         );
-        self.send(&[head.as_bytes(), body].concat()).await;
+        // Who refuses a large one need not read on: what it answers tells.
+        self.send_in_vain(&[head.as_bytes(), body].concat()).await;
     }
 
     /// Sends a chat on a connection that may be kept.
