@@ -102,8 +102,31 @@ fn look(words: &[AtomicU64]) -> Option<[u64; 2]> {
     })
 }
 
-/// A seconds ring of one row, closed after the figures that it sums up; read as a monitor does, row first.
+/// A seconds ring of two rows of which the third takes the first's place, and a reader that comes late and begins with
+/// the oldest. Nothing but the row's own sequence guards it.
 fn seconds() {
+    const ROWS: u64 = 3;
+    loom::model(|| {
+        let rows = ring(2, 2);
+        let written = Arc::clone(&rows);
+        let writing = thread::spawn(move || {
+            let mut writer = Writer::new(&written, 2);
+            for number in 0..ROWS {
+                writer.push(&written, &[value(number); 2]);
+            }
+        });
+        if let Some(mut reader) = Reader::oldest(&rows, 2, 2) {
+            let mut row = [0; 2];
+            if reader.read(&rows, &mut row) {
+                assert_eq!(row, [value(reader.next - 1); 2], "a torn row");
+            }
+        }
+        writing.join().unwrap();
+    });
+}
+
+/// A row that is closed after the figures that it sums up; read as a monitor does, row first.
+fn seconds_and_figures() {
     loom::model(|| {
         let (figures, rows) = (words(3), ring(1, 1));
         let mut reader = Reader::oldest(&rows, 1, 1).unwrap();
@@ -118,10 +141,9 @@ fn seconds() {
         });
         let mut row = [0];
         if reader.read(&rows, &mut row) {
-            assert_eq!(row, [value(reader.next - 1)], "torn");
+            assert_eq!(row, [value(reader.next - 1)]);
             if let Some(seen) = look(&figures) {
-                assert_eq!(seen[0], seen[1], "torn");
-                assert!(seen[0] >= row[0], "torn: a row ahead of its figures");
+                assert!(seen[0] >= row[0], "a row ahead of its figures");
             }
         }
         writing.join().unwrap();
@@ -209,36 +231,41 @@ fn figures_are_torn_with_a_relaxed_look() {
 }
 
 #[test]
-fn a_row_is_whole_and_never_ahead_of_its_figures() {
+fn a_row_is_whole_or_missed() {
     seconds();
 }
 
 #[test]
-#[should_panic(expected = "torn")]
+fn a_row_is_never_ahead_of_its_figures() {
+    seconds_and_figures();
+}
+
+#[test]
+#[should_panic(expected = "a torn row")]
 fn a_row_is_torn_without_the_release_fence() {
     seconds_with(Mutant::NoReleaseFence);
 }
 
 #[test]
-#[should_panic(expected = "torn")]
+#[should_panic(expected = "a torn row")]
 fn a_row_is_torn_with_a_release_store_for_the_fence() {
     seconds_with(Mutant::ReleaseStoreForFence);
 }
 
 #[test]
-#[should_panic(expected = "torn")]
+#[should_panic(expected = "a torn row")]
 fn a_row_is_torn_without_the_acquire_fence() {
     seconds_with(Mutant::NoAcquireFence);
 }
 
 #[test]
-#[should_panic(expected = "torn")]
+#[should_panic(expected = "a torn row")]
 fn a_row_is_torn_with_a_relaxed_end() {
     seconds_with(Mutant::RelaxedEnd);
 }
 
 #[test]
-#[should_panic(expected = "torn")]
+#[should_panic(expected = "a torn row")]
 fn a_row_is_torn_with_a_relaxed_look() {
     seconds_with(Mutant::RelaxedLook);
 }
