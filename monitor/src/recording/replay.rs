@@ -242,6 +242,7 @@ impl Told {
                 is_replayed: true,
                 freshness: look.freshness,
                 rows,
+                records: vec![],
                 figures: self.figures.clone(),
             })),
         }

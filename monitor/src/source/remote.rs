@@ -127,6 +127,7 @@ impl RemoteSource {
                 is_replayed: false,
                 freshness: snapshot.freshness,
                 rows,
+                records: vec![],
                 figures: snapshot.figures.clone(),
             })),
         }
