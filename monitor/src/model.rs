@@ -118,6 +118,15 @@ impl Stats {
     }
 }
 
+/// A picture that is held.
+#[derive(Debug)]
+struct Frozen {
+    /// Since when, nanoseconds of the system's monotonic clock.
+    since: u64,
+    gateway: Gateway,
+    journal: Journal,
+}
+
 /// All that the monitor shows.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
@@ -132,8 +141,8 @@ pub(crate) struct Model {
     journal: Journal,
     /// The process id of the gateway that was seen last.
     last_pid: Option<u64>,
-    /// What the gateway was like when the user paused, and when that was.
-    frozen: Option<(u64, Gateway)>,
+    /// What there was to see when the user paused.
+    frozen: Option<Frozen>,
 }
 
 impl Model {
@@ -183,14 +192,17 @@ impl Model {
         self.unix_ns
     }
 
-    /// What happened so far.
-    pub(crate) const fn journal(&self) -> &Journal {
-        &self.journal
+    /// What happened so far, or had when the user paused.
+    pub(crate) fn journal(&self) -> &Journal {
+        match &self.frozen {
+            Some(frozen) => &frozen.journal,
+            None => &self.journal,
+        }
     }
 
     /// Forgets the highest figures and the slowest requests.
     pub(crate) fn clear_peaks(&mut self) {
-        let frozen = self.frozen.as_mut().map(|(_, gateway)| gateway);
+        let frozen = self.frozen.as_mut().map(|frozen| &mut frozen.gateway);
         for gateway in self.gateway.iter_mut().chain(frozen) {
             gateway.peaks = Peaks::default();
             gateway.requests.clear_slow();
@@ -233,7 +245,7 @@ impl Model {
         let length = match (topic, self.gateway()) {
             (Topic::Stages, Some(gateway)) => gateway.series().len(),
             (Topic::Keys, Some(gateway)) => gateway.slots().len(),
-            (Topic::Events, _) => self.journal.events().len(),
+            (Topic::Events, _) => self.journal().events().len(),
             _ => 0,
         };
         let place = &mut self.focus.places[topic.index()];
@@ -250,20 +262,24 @@ impl Model {
     pub(crate) fn toggle_pause(&mut self) {
         self.frozen = match self.frozen.take() {
             Some(_) => None,
-            None => self.gateway.clone().map(|gateway| (self.at, gateway)),
+            None => self.gateway.clone().map(|gateway| Frozen {
+                since: self.at,
+                gateway,
+                journal: self.journal.clone(),
+            }),
         };
     }
 
     /// How far a paused picture is behind, nanoseconds. None when it isn't paused.
     pub(crate) fn behind(&self) -> Option<u64> {
-        let (since, _) = self.frozen.as_ref()?;
-        Some(self.at.saturating_sub(*since))
+        let frozen = self.frozen.as_ref()?;
+        Some(self.at.saturating_sub(frozen.since))
     }
 
     /// The gateway to show: as it is, or as it was when the user paused.
     pub(crate) fn gateway(&self) -> Option<&Gateway> {
         match &self.frozen {
-            Some((_, gateway)) => Some(gateway),
+            Some(frozen) => Some(&frozen.gateway),
             None => self.gateway.as_ref(),
         }
     }
@@ -365,6 +381,7 @@ impl Gateway {
         for record in &reading.records {
             self.requests.absorb(record);
         }
+        self.requests.missed = reading.records_missed;
         if let Some(figures) = reading.figures {
             let exported_at = self.freshness.exporter_at;
             self.history.absorb(exported_at, &figures);
@@ -400,6 +417,11 @@ impl Gateway {
         journal.verdict(unix_ns, before, &verdict);
         self.is_judged = true;
         self.verdict = verdict;
+    }
+
+    /// Requests that the segment no longer had when we came to read them.
+    pub(crate) const fn requests_missed(&self) -> u64 {
+        self.requests.missed
     }
 
     /// The highest figures.
@@ -611,5 +633,112 @@ impl Gateway {
     /// A gateway that has not lived for a whole window: all it ever counted lies within.
     fn is_younger_than(&self, window: Window) -> bool {
         self.figures.is_some() && self.uptime() <= window.ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(model: &Model) -> Vec<&str> {
+        let events = model.journal().events().iter();
+        events.map(|event| event.text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_late_comer_learns_when_each_verdict_began() {
+        let model = fixture::seen(fixture::page(3_790, 91_800));
+        let events = model.journal().events().iter();
+        let verdicts = events.filter(|it| it.subject == Subject::Verdict);
+        let verdicts: Vec<_> = verdicts
+            .map(|it| {
+                let ago = (fixture::UNIX_NS - it.unix_ns) / SECOND;
+                (ago, it.text.split(" t3").next().unwrap())
+            })
+            .collect();
+        // The load is watched from the first second; queue wait is breached once a whole minute was over its limit.
+        assert_eq!(verdicts, [(300, "WATCH on"), (241, "WATCH -> UPGRADE to")]);
+    }
+
+    #[test]
+    fn death_restart_and_absence_are_told_once_each() {
+        let mut model = Model::default();
+        let mut look = |pid: u64, attachment, alive, seconds: u64| {
+            let header = Header {
+                pid,
+                ..fixture::header()
+            };
+            let mut reading = fixture::reading_of(&header, &[]);
+            (reading.attachment, reading.alive) = (attachment, alive);
+            let mut observation = fixture::observation(reading);
+            observation.unix_ns += seconds * SECOND;
+            model.absorb(observation);
+        };
+        look(1, 1, true, 0);
+        look(1, 1, true, 1);
+        look(1, 1, false, 2);
+        look(1, 1, false, 3);
+        look(2, 2, true, 4);
+        for second in 5..7 {
+            model.absorb(Observation {
+                at: fixture::AT,
+                unix_ns: fixture::UNIX_NS + second * SECOND,
+                sight: Sight::Nothing(Trouble::NoGateway {
+                    tried: vec!["here".into()],
+                }),
+            });
+        }
+        let events = model.journal().events().iter();
+        let events = events.filter(|it| it.subject == Subject::Gateway);
+        let events: Vec<_> = events.map(|it| it.text.as_str()).collect();
+        assert_eq!(
+            events,
+            [
+                "pid 1 found",
+                "LIVE",
+                "DEAD",
+                "pid 2 after 1: restarted, or a newer one",
+                "LIVE",
+                "NO GATEWAY: no segment in here",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_paused_picture_has_no_later_events_or_requests_and_loses_none() {
+        let mut model = fixture::busy();
+        let seen = |model: &Model| {
+            let requests = model.requests(model.gateway().unwrap());
+            (model.journal().events().len(), requests[0].ended_at)
+        };
+        let before = seen(&model);
+        model.toggle_pause();
+        let mut later = fixture::busy_later();
+        let Sight::Gateway(reading) = &mut later.sight else {
+            panic!("{later:?}")
+        };
+        reading.alive = false;
+        model.absorb(later);
+        assert_eq!(seen(&model), before);
+        model.toggle_pause();
+        let after = seen(&model);
+        assert!(after.0 > before.0, "{:?}", texts(&model));
+        assert_eq!(after.1, before.1 + SECOND);
+    }
+
+    #[test]
+    fn cleared_peaks_come_from_what_is_seen_next() {
+        let mut model = fixture::busy();
+        model.toggle_pause();
+        model.clear_peaks();
+        let is_clear = |model: &Model| {
+            let mut peaks = model.gateway().unwrap().peaks().all();
+            peaks.all(|(_, peak)| peak.is_none())
+        };
+        assert!(is_clear(&model), "of the paused picture");
+        model.toggle_pause();
+        assert!(is_clear(&model), "and of what goes on behind it");
+        model.absorb(fixture::busy_later());
+        assert!(!is_clear(&model));
     }
 }

@@ -373,6 +373,7 @@ impl Gateway {
             },
             rows: std::iter::from_fn(|| self.rows.next(words)).collect(),
             records: std::iter::from_fn(|| self.samples.next(words)).collect(),
+            records_missed: self.samples.missed(),
             figures: self.view.figures(words),
         }
     }

@@ -267,6 +267,7 @@ impl Attached {
             freshness: self.view.freshness(words),
             rows,
             records,
+            records_missed: self.samples.missed(),
             figures: self.view.figures(words),
         })
     }

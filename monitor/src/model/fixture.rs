@@ -98,6 +98,7 @@ pub(crate) fn reading_of(header: &Header, rows: &[Row]) -> Reading {
         },
         rows: rows.to_vec(),
         records: vec![],
+        records_missed: 0,
         figures: Some(figures()),
     }
 }

@@ -135,9 +135,9 @@ impl Journal {
     /// A gateway of that process id came into sight. `before` is the one that was seen last.
     pub(super) fn gateway(&mut self, unix_ns: u64, pid: u64, before: Option<u64>) {
         let text = match before {
-            None => format!("gateway {pid} found"),
-            Some(before) if before == pid => format!("gateway {pid} found again"),
-            Some(before) => format!("gateway {pid} after {before}: restarted, or a newer one"),
+            None => format!("pid {pid} found"),
+            Some(before) if before == pid => format!("pid {pid} found again"),
+            Some(before) => format!("pid {pid} after {before}: restarted, or a newer one"),
         };
         self.push(unix_ns, Subject::Gateway, Weight::Plain, text);
     }
@@ -340,11 +340,7 @@ mod tests {
         }
         let times: Vec<_> = journal.events().iter().map(|it| it.unix_ns).collect();
         assert_eq!(times, [1, 2, 5, 5, 9]);
-        assert_eq!(
-            texts(&journal)[2],
-            "gateway 1 found",
-            "equals stay in order"
-        );
+        assert_eq!(texts(&journal)[2], "pid 1 found", "equals stay in order");
     }
 
     #[test]

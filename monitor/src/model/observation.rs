@@ -46,6 +46,8 @@ pub(crate) struct Reading {
     pub(crate) rows: Vec<Row>,
     /// Requests that ended since the last look, as far as the segment still has them and we read them.
     pub(crate) records: Vec<Record>,
+    /// Requests so far that were gone from the segment before we read them.
+    pub(crate) records_missed: u64,
     /// The figures; none where the writer died while it changed them.
     pub(crate) figures: Option<Figures>,
 }

@@ -33,6 +33,8 @@ impl Order {
 /// Recent and slow requests of one gateway.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests {
+    /// Those that the segment no longer had when we came to read them.
+    pub(crate) missed: u64,
     recent: VecDeque<Record>,
     slow: [Slow; MEASURES.len()],
     /// When the present period of the slow ones began, nanoseconds since the Unix epoch.

@@ -243,6 +243,7 @@ impl Told {
                 freshness: look.freshness,
                 rows,
                 records: vec![],
+                records_missed: 0,
                 figures: self.figures.clone(),
             })),
         }

@@ -128,6 +128,7 @@ impl RemoteSource {
                 freshness: snapshot.freshness,
                 rows,
                 records: vec![],
+                records_missed: 0,
                 figures: snapshot.figures.clone(),
             })),
         }

@@ -43,7 +43,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
         width,
     )
     .render(row(area, 1), buffer);
-    bar(&format!("{:<10}", "gateway"), &ours, width).render(row(area, 2), buffer);
+    bar(&format!("{:<10}", "gw only"), &ours, width).render(row(area, 2), buffer);
     let added = ours.iter().fold(0_u64, |sum, it| sum.saturating_add(it.ns));
     let rest = below(area, 3);
     let across = (usize::from(area.width) / CELL).max(1);

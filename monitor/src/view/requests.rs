@@ -70,7 +70,12 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
         "" => String::new(),
         filter => format!(", with {filter:?}"),
     };
-    let title = format!("{kind}{filter}: {}", format::count(requests.len() as u64));
+    let missed = match gateway.requests_missed() {
+        0 => String::new(),
+        missed => format!(", {} were gone too soon", format::count(missed)),
+    };
+    let found = format::count(requests.len() as u64);
+    let title = format!("{kind}{filter}: {found}{missed}");
     Line::styled(title, style::HEAD).render(row(area, 0), buffer);
     let rest = below(area, 1);
     if requests.is_empty() {

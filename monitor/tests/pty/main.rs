@@ -86,7 +86,7 @@ fn every_view_has_a_key_and_escape_leads_back() {
         ("3", "Providers and keys"),
         ("4", "Recent requests, newest first: 1,000"),
         ("5", "Memory 1.31 GB"),
-        ("6", "gateway 4711 found"),
+        ("6", "pid 4711 found"),
         ("1", "Sched delay"),
         ("4", "Recent requests"),
     ] {
