@@ -160,7 +160,7 @@ fn on_screen(
             panic_if_tested();
             continue;
         }
-        if !event::poll(left.min(PATIENCE))? {
+        if !event::poll(wait_of(left.min(PATIENCE)))? {
             continue;
         }
         match reaction(&event::read()?, model) {
@@ -185,6 +185,15 @@ fn on_screen(
         screen.draw(model, settings.look)?;
     }
     Ok(())
+}
+
+/// How long to wait for a key, at least `left`. Crossterm waits for whole milliseconds and spins through the rest, at up
+/// to 1 ms three times a tick: more than half of all that an idle monitor cost. The kernel wakes us some 60 µs late, so
+/// that a little more than whole ones is over by then.
+fn wait_of(left: Duration) -> Duration {
+    let millisecond = Duration::from_millis(1);
+    let milliseconds = u32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX);
+    millisecond.saturating_mul(milliseconds) + Duration::from_micros(50)
 }
 
 /// What follows from an event, if anything.
