@@ -63,7 +63,7 @@ impl Scene<'_> {
             Pane::Triggers => {
                 triggers::render(area, buffer, gateway);
                 if is_alone {
-                    let rest = below(area, triggers::ROWS + 1);
+                    let rest = below(area, triggers::rows(gateway) + 1);
                     verdict::in_full(rest, buffer, gateway);
                 }
             }
@@ -100,14 +100,14 @@ impl Scene<'_> {
             let all = [Pane::QueueWait, Pane::Overhead, Pane::Load, Pane::Memory];
             self.stacked(&all, right, buffer);
             let credits = self.gateway.credits();
-            let above = triggers::ROWS + u16::from(credits.is_some()) + 2 * gap;
+            let above = triggers::rows(self.gateway) + u16::from(credits.is_some()) + 2 * gap;
             let slots = u16::try_from(self.gateway.slots().len()).unwrap_or(u16::MAX);
             let slots = slots.saturating_add(2);
             let besides = slots.min(KEYS_ROWS) + gap + EVENTS_ROWS;
             let most = left.height.saturating_sub(above + besides);
             let table = stages::rows_max(self.gateway).min(most.max(PAGE_ROWS));
             let [judged, credit, _, table, _, rest] = Layout::vertical([
-                Constraint::Length(triggers::ROWS),
+                Constraint::Length(triggers::rows(self.gateway)),
                 Constraint::Length(u16::from(credits.is_some())),
                 Constraint::Length(gap),
                 Constraint::Length(table),
@@ -133,7 +133,7 @@ impl Scene<'_> {
         }
         let rows = stages::rows_max(self.gateway);
         // The last of them are only ever watched, and the verdict names those that are.
-        let judged = triggers::ROWS.min(area.height.saturating_sub(STAGES_ROWS));
+        let judged = triggers::rows(self.gateway).min(area.height.saturating_sub(STAGES_ROWS));
         let room = area.height.saturating_sub(judged + gap);
         // Charts, where all of the page's stages stay.
         let chart_rows = room.saturating_sub(PAGE_ROWS);
