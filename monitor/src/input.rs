@@ -37,6 +37,8 @@ pub(crate) enum Action {
     NextOrder,
     /// Write the screen to a file.
     Save,
+    /// Begin to record, or end it.
+    ToggleRecording,
     /// Forget the highest figures.
     ClearPeaks,
     /// The next theme.
@@ -169,6 +171,11 @@ pub(crate) const BINDINGS: [Binding; 18] = [
         keys: &[(plain('s'), Action::Save)],
     },
     Binding {
+        names: "r",
+        what: "record to a file, and end it; --replay shows it",
+        keys: &[(plain('r'), Action::ToggleRecording)],
+    },
+    Binding {
         names: "c",
         what: "forget peaks and slow requests (here only)",
         keys: &[(plain('c'), Action::ClearPeaks)],
@@ -193,14 +200,12 @@ pub(crate) const BINDINGS: [Binding; 18] = [
         keys: &[(control('z'), Action::Suspend)],
     },
     Binding {
-        names: "Enter",
-        what: "one request in full; of a filter, its end",
-        keys: &[(named(KeyCode::Enter), Action::Accept)],
-    },
-    Binding {
-        names: "Backspace",
-        what: "of a filter, the last letter",
-        keys: &[(named(KeyCode::Backspace), Action::Erase)],
+        names: "Enter, Bksp",
+        what: "one request in full; of a filter: end, erase",
+        keys: &[
+            (named(KeyCode::Enter), Action::Accept),
+            (named(KeyCode::Backspace), Action::Erase),
+        ],
     },
 ];
 
@@ -259,6 +264,7 @@ mod tests {
             (KeyCode::BackTab, shift, Some(Action::PreviousPane)),
             (letter('z'), none, Some(Action::ToggleZoom)),
             (letter('z'), ctrl, Some(Action::Suspend)),
+            (letter('r'), none, Some(Action::ToggleRecording)),
             (letter('k'), none, Some(Action::Up(1))),
             (KeyCode::PageDown, none, Some(Action::Down(10))),
             (letter('+'), shift, Some(Action::Faster)),

@@ -133,7 +133,7 @@ fn look(source: &mut impl Source, model: &mut Model) {
 /// Draws on ticks, keys and changes of size, until the user or a signal ends it.
 fn on_screen(
     settings: &Settings,
-    source: &mut impl Source,
+    source: &mut Recorder,
     model: &mut Model,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
@@ -155,6 +155,10 @@ fn on_screen(
         let left = next_tick.saturating_duration_since(Instant::now());
         if left.is_zero() {
             look(source, model);
+            if model.focus.is_recording && !source.is_recording() {
+                model.focus.notice = source.complaint().map(ToOwned::to_owned);
+            }
+            model.focus.is_recording = source.is_recording();
             next_tick = Instant::now() + interval;
             screen.draw(model, settings.look)?;
             panic_if_tested();
@@ -171,6 +175,10 @@ fn on_screen(
             Some(Reaction::Suspend) => {
                 suspend.store(true, Ordering::Relaxed);
                 continue;
+            }
+            Some(Reaction::ToggleRecording) => {
+                model.focus.notice = Some(recording_toggled(source, model));
+                model.focus.is_recording = source.is_recording();
             }
             Some(Reaction::Save) => model.focus.notice = Some(saved(&screen, model, settings)),
             Some(change @ (Reaction::Faster | Reaction::Slower)) => {
@@ -209,6 +217,21 @@ fn reaction(event: &Event, model: &mut Model) -> Option<Reaction> {
             Some(react::to(action?, model))
         }
         _ => None,
+    }
+}
+
+/// Begins to record into a new file, or ends that, and says what came of it.
+fn recording_toggled(source: &mut Recorder, model: &Model) -> String {
+    if let Some(path) = source.stop() {
+        return format!("recorded to {}", path.display());
+    }
+    let directory = std::env::current_dir().unwrap_or_default();
+    let made = save::in_new_file(&directory, model.seen_at(), "jsonl", |path| {
+        source.start(path)
+    });
+    match made {
+        Ok(path) => format!("recording to {}", path.display()),
+        Err(error) => format!("can't record to {}: {error}", directory.display()),
     }
 }
 

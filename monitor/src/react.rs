@@ -18,6 +18,8 @@ pub(crate) enum Reaction {
     End,
     /// Write the screen to a file.
     Save,
+    /// Begin to record, or end it.
+    ToggleRecording,
     /// Look more often.
     Faster,
     /// Look less often.
@@ -33,6 +35,7 @@ pub(crate) fn to(action: Action, model: &mut Model) -> Reaction {
     match action {
         Action::Quit => return Reaction::End,
         Action::Save => return Reaction::Save,
+        Action::ToggleRecording => return Reaction::ToggleRecording,
         Action::Faster => return Reaction::Faster,
         Action::Slower => return Reaction::Slower,
         Action::Suspend => return Reaction::Suspend,
@@ -117,6 +120,7 @@ mod tests {
         for (action, expected) in [
             (Action::Quit, Reaction::End),
             (Action::Save, Reaction::Save),
+            (Action::ToggleRecording, Reaction::ToggleRecording),
             (Action::Faster, Reaction::Faster),
             (Action::Slower, Reaction::Slower),
             (Action::Suspend, Reaction::Suspend),

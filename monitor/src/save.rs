@@ -1,4 +1,4 @@
-//! A text of the screen in a file of its own, whose name says when.
+//! Files whose names say when: texts of the screen, and recordings.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -11,18 +11,29 @@ const TRIES: u32 = 100;
 
 /// Writes `text`, which was seen at `unix_ns`, into a new file in `directory`, and says which. Nothing is overwritten.
 pub(crate) fn to_file(directory: &Path, unix_ns: u64, text: &str) -> io::Result<PathBuf> {
+    in_new_file(directory, unix_ns, "txt", |path| {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        writeln!(file, "{text}")
+    })
+}
+
+/// Lets `make` make a file that is not there yet, and says which. It is asked again, with another name, where there is
+/// one.
+pub(crate) fn in_new_file(
+    directory: &Path,
+    unix_ns: u64,
+    extension: &str,
+    mut make: impl FnMut(&Path) -> io::Result<()>,
+) -> io::Result<PathBuf> {
     let stem = format!("bifrost-monitor-{}", format::stamp(unix_ns));
     for number in 1..=TRIES {
         let suffix = match number {
             1 => String::new(),
             number => format!("-{number}"),
         };
-        let path = directory.join(format!("{stem}{suffix}.txt"));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(mut file) => {
-                writeln!(file, "{text}")?;
-                return Ok(path);
-            }
+        let path = directory.join(format!("{stem}{suffix}.{extension}"));
+        match make(&path) {
+            Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

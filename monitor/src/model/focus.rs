@@ -243,6 +243,10 @@ impl Step {
 
 /// What the user looks at.
 #[derive(Debug, Clone, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is something that a key opens and closes"
+)]
 pub(crate) struct Focus {
     /// What the screen is about.
     pub(crate) topic: Topic,
@@ -258,6 +262,8 @@ pub(crate) struct Focus {
     pub(crate) order: Order,
     /// Which colours carry a meaning.
     pub(crate) theme: Theme,
+    /// Whether what is seen is being recorded.
+    pub(crate) is_recording: bool,
     /// Something to tell the user once, until the next key.
     pub(crate) notice: Option<String>,
     /// The pane that was chosen with Tab, by its place within its topic.

@@ -64,6 +64,11 @@ fn keys(model: &Model, width: u16) -> Vec<Span<'static>> {
     if !focus.is_zoomed && focus.pane().is_none() {
         parts.push(dim("Tab pane"));
     }
-    parts.extend([dim("s save"), dim("t theme"), dim("c clear peaks")]);
+    parts.extend([
+        dim("s save"),
+        dim("r record"),
+        dim("t theme"),
+        dim("c clear peaks"),
+    ]);
     parts
 }

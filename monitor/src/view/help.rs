@@ -18,7 +18,7 @@ const LEGEND: [&str; 4] = [
 
 pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model) {
     let keys = BINDINGS.iter();
-    let keys = keys.map(|it| Line::from(format!("{:<11}{}", it.names, it.what)));
+    let keys = keys.map(|it| Line::from(format!("{:<12}{}", it.names, it.what)));
     let lines: Vec<_> = keys.chain(LEGEND.map(Line::from)).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     let place = area.centered(

@@ -79,7 +79,12 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
     Line::styled(title, style::HEAD).render(row(area, 0), buffer);
     let rest = below(area, 1);
     if requests.is_empty() {
-        Line::from(" none").render(row(rest, 0), buffer);
+        let text = if model.focus.filter.is_empty() {
+            " none yet; a recording and a gateway at a distance (--url) tell of none"
+        } else {
+            " none"
+        };
+        Line::from(text).render(row(rest, 0), buffer);
         return;
     }
     let selected = model.selected_request(&requests);

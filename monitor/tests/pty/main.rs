@@ -187,6 +187,26 @@ fn the_screen_is_written_to_a_file_that_is_named() {
 }
 
 #[test]
+fn a_recording_is_made_and_can_be_shown() {
+    let (scratch, mut gateway, mut terminal) = watching(&[]);
+    terminal.press("r");
+    terminal.shows(&["recording to ", "REC"], || gateway.beat());
+    terminal.press("r");
+    terminal.shows(&["recorded to "], || gateway.beat());
+    assert!(!terminal.text().contains("REC "));
+    let is_ours = |path: &PathBuf| path.extension().is_some_and(|it| it == "jsonl");
+    let files = std::fs::read_dir(scratch.path()).unwrap();
+    let recorded: Vec<_> = files.map(|it| it.unwrap().path()).filter(is_ours).collect();
+    let [path] = &recorded[..] else {
+        panic!("{recorded:?}")
+    };
+    let recorded = std::fs::read_to_string(path).unwrap();
+    assert!(recorded.starts_with("{\"recording\":"), "{recorded:.200}");
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
 fn it_is_suspended_and_comes_back_whole() {
     let (_scratch, mut gateway, mut terminal) = watching(&[]);
     for by_key in [true, false] {
