@@ -25,7 +25,7 @@ use bifrost_shared::layout::{Counter, Gauge, NameKind, SECONDS_CAPACITY};
 use bifrost_shared::record::{NONE, Record};
 use bifrost_shared::slot::{Slot, SlotState};
 use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, Runtime, View};
-use bifrost_shared::stage::Series;
+use bifrost_shared::stage::{Series, Stage};
 
 use crate::format::SECOND;
 use crate::verdict::{Judge, Verdict};
@@ -148,10 +148,13 @@ pub(crate) struct Model {
 impl Model {
     /// A model that has seen nothing yet.
     pub(crate) fn new(window: Window) -> Self {
-        Self {
+        let mut model = Self {
             window,
             ..Self::default()
-        }
+        };
+        // The stage that the verdict is about.
+        model.focus.places[Topic::Stages.index()] = Stage::QueueWait.index();
+        model
     }
 
     /// Takes what a source saw.

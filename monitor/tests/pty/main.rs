@@ -79,6 +79,26 @@ fn keys_open_the_help_pause_and_change_the_window() {
 }
 
 #[test]
+fn colours_and_signs_are_those_that_the_terminal_has() {
+    for (variables, has_colours, is_ascii) in [
+        (&[][..], true, false),
+        (&[("NO_COLOR", "1")], false, false),
+        (&[("LC_ALL", "C")], true, true),
+    ] {
+        let (_scratch, path) = scratch();
+        let mut gateway = Gateway::start(&path, 4_711);
+        let mut terminal = Terminal::start(&path, (160, 48), variables);
+        terminal.shows(&["LIVE", "STAY on t3.medium", "r record"], || {
+            gateway.beat();
+        });
+        assert_eq!(terminal.has_colours(), has_colours, "{variables:?}");
+        assert_eq!(terminal.text().is_ascii(), is_ascii, "{variables:?}");
+        terminal.press("q");
+        assert!(terminal.ends().success());
+    }
+}
+
+#[test]
 fn every_view_has_a_key_and_escape_leads_back() {
     let (_scratch, mut gateway, mut terminal) = watching(&[]);
     for (key, expected) in [
@@ -103,10 +123,11 @@ fn every_view_has_a_key_and_escape_leads_back() {
 fn panes_are_chosen_and_zoomed_and_rows_selected() {
     let (_scratch, mut gateway, mut terminal) = watching(&[]);
     for (keys, expected) in [
-        ("2\u{1b}[B", "Queue wait, last"),
-        ("j", "Key selection, last"),
-        ("\u{1b}[A", "Queue wait, last"),
-        ("k", "Request parsing, last"),
+        ("2", "Queue wait, last"),
+        ("\u{1b}[B", "Key selection, last"),
+        ("j", "Message formatting, last"),
+        ("\u{1b}[A", "Key selection, last"),
+        ("kk", "Request parsing, last"),
         ("G", "Time per token, last"),
         ("g", "Request parsing, last"),
         ("\t\t", "z zoom histogram"),

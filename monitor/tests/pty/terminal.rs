@@ -131,6 +131,18 @@ impl Terminal {
         );
     }
 
+    /// Whether anything on the screen has a colour.
+    pub(crate) fn has_colours(&self) -> bool {
+        let screen = self.screen.lock().unwrap();
+        let (height, width) = screen.screen().size();
+        let (height, width) = (height.get(), width.get());
+        let mut places = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
+        places.any(|(y, x)| {
+            let cell = screen.screen().cell(y, x).unwrap();
+            (cell.fgcolor(), cell.bgcolor()) != (vt100::Color::Default, vt100::Color::Default)
+        })
+    }
+
     /// Whether the monitor has the terminal.
     pub(crate) fn is_taken(&self) -> bool {
         self.screen.lock().unwrap().screen().alternate_screen()
