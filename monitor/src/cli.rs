@@ -1,6 +1,7 @@
 //! What the user typed, and what it means.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use clap::{CommandFactory as _, Parser};
 use clap_complete::Shell;
 
 use crate::model::Window;
+use crate::model::focus::Theme;
 use crate::origin::Origin;
 use crate::picture::Ground;
 use crate::scenario::Scenario;
@@ -25,6 +27,10 @@ pub(crate) const NO_VERDICT: u8 = 3;
 const SCREEN_INTERVAL: Duration = Duration::from_millis(250);
 /// The pace of lines: one for each closed second.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often to look: faster than that nobody reads, and slower a dead gateway looks alive.
+pub(crate) const INTERVALS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(5);
 
 /// Watch a Bifrost gateway's stages, and whether its instance is still big enough.
 #[derive(Debug, Parser)]
@@ -95,6 +101,9 @@ pub(crate) struct Arguments {
     /// Draw without colours; also `NO_COLOR`
     #[arg(long)]
     no_color: bool,
+    /// Colours for a terminal of any, a dark or a light background, or none: terminal, dark, light, mono
+    #[arg(long, value_name = "THEME", default_value = "terminal", value_parser = Theme::parse)]
+    theme: Theme,
 }
 
 /// In which form figures go out.
@@ -133,6 +142,8 @@ pub(crate) struct Settings {
     pub(crate) look: Look,
     /// The picture, if one is asked for.
     pub(crate) picture: Picture,
+    /// Which colours to begin with.
+    pub(crate) theme: Theme,
 }
 
 /// A picture of the screen.
@@ -218,6 +229,7 @@ impl Settings {
             mode,
             interval: typed.interval.unwrap_or(interval),
             window: typed.window,
+            theme: typed.theme,
             // What the terminal can't show, a picture can.
             look: Look {
                 ascii: typed.ascii || (mode != Mode::Picture && (is_dumb || !speaks_utf8(&set))),
@@ -261,8 +273,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     let expected = "a duration from 100ms to 5s, such as 250ms";
     let interval =
         humantime::parse_duration(text).map_err(|error| format!("{error}: expected {expected}"))?;
-    let range = Duration::from_millis(100)..=Duration::from_secs(5);
-    if range.contains(&interval) {
+    if INTERVALS.contains(&interval) {
         Ok(interval)
     } else {
         Err(format!("expected {expected}"))

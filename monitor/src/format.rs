@@ -145,6 +145,17 @@ pub(crate) fn percent(value: u64, whole: u64) -> String {
     }
 }
 
+/// The same with a tenth where that is more than a trifle of a small share: `97%`, `3.1%`, `<0.1%`.
+pub(crate) fn share(value: u64, whole: u64) -> String {
+    let thousandths = u128::from(value) * 1_000;
+    match thousandths.checked_div(u128::from(whole)) {
+        None => NONE.to_owned(),
+        Some(0) if value > 0 => "<0.1%".to_owned(),
+        Some(permille @ 0..100) => format!("{}.{}%", permille / 10, permille % 10),
+        Some(_) => percent(value, whole),
+    }
+}
+
 /// A stretch of time in its two largest units, as in `2h13m` or `4m02s`.
 pub(crate) fn span(ns: u64) -> String {
     let seconds = ns / SECOND;
@@ -173,6 +184,39 @@ pub(crate) fn clock(unix_ns: u64) -> String {
     format!("{hours:02}:{minutes:02}:{:02}", seconds % 60)
 }
 
+/// The same to the millisecond.
+pub(crate) fn moment(unix_ns: u64) -> String {
+    let thousandths = unix_ns % SECOND / MILLISECOND;
+    format!("{}.{thousandths:03}", clock(unix_ns))
+}
+
+/// A moment, UTC, as file names have it: `20261130T120000Z`.
+pub(crate) fn stamp(unix_ns: u64) -> String {
+    let seconds = unix_ns / SECOND;
+    let (year, month, day) = date(seconds / 86_400);
+    let clock = clock(unix_ns).replace(':', "");
+    format!("{year:04}{month:02}{day:02}T{clock}Z")
+}
+
+/// The Gregorian date that is so many days after 1970-01-01: Hinnant's `civil_from_days`, in which a year begins in
+/// March, so that a leap day is its last.
+const fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    let year = era * 400 + year_of_era + (month <= 2) as u64;
+    (year, month, day)
+}
+
 /// `text` in ASCII, each of our own signs by its nearest likeness, a stranger's by a question mark.
 pub(crate) fn ascii(text: &str) -> String {
     text.chars().map(ascii_of).collect()
@@ -184,10 +228,12 @@ pub(crate) const fn ascii_of(sign: char) -> char {
         '\0'..='\x7f' => sign,
         'µ' => 'u',
         '·' | '░' | '▁' | '▂' => '.',
+        '\u{2800}' => ' ',
+        '\u{2801}'..='\u{28ff}' => '*',
         '▃' | '▄' | '─' => '-',
         '▅' | '▆' => '=',
         '▇' | '█' => '#',
-        '│' | '┃' => '|',
+        '│' | '┃' | '┤' => '|',
         '┌' | '┐' | '└' | '┘' => '+',
         '…' => '~',
         _ => '?',
@@ -307,6 +353,20 @@ mod tests {
     }
 
     #[test]
+    fn a_small_share_is_not_told_as_none() {
+        for (value, whole, text) in [
+            (0, 9, "0.0%"),
+            (1, 0, "-"),
+            (1, 10_000, "<0.1%"),
+            (31, 1_000, "3.1%"),
+            (97, 100, "97%"),
+            (u64::MAX, 1, ">999%"),
+        ] {
+            assert_eq!(share(value, whole), text);
+        }
+    }
+
+    #[test]
     fn stretches_show_their_two_largest_units() {
         for (seconds, text) in [
             (0, "0s"),
@@ -319,6 +379,22 @@ mod tests {
         }
         assert_eq!(age(340_000_000), "0.3 s");
         assert_eq!(clock(86_399 * SECOND), "23:59:59");
+        assert_eq!(moment(86_399 * SECOND + 1_234_567), "23:59:59.001");
+    }
+
+    #[test]
+    fn a_stamp_is_right_at_the_ends_of_months_and_years() {
+        for (seconds, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (951_868_799, "20000229T235959Z"),
+            (951_868_800, "20000301T000000Z"),
+            (1_735_689_599, "20241231T235959Z"),
+            (1_735_689_600, "20250101T000000Z"),
+            (4_107_542_400, "21000301T000000Z"),
+        ] {
+            assert_eq!(stamp(seconds * SECOND), text);
+        }
     }
 
     #[test]

@@ -26,8 +26,10 @@ mod input;
 mod model;
 mod origin;
 mod picture;
+mod react;
 mod recording;
 mod report;
+mod save;
 mod scenario;
 mod source;
 mod terminal;
@@ -43,13 +45,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use crossterm::event::{self, Event};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
-use cli::{Arguments, Mode, NO_VERDICT, Picture, Settings};
-use input::Action;
+use cli::{Arguments, INTERVALS, Mode, NO_VERDICT, Picture, Settings};
 use model::Model;
 use model::liveness::Liveness;
 use origin::Origin;
+use react::Reaction;
 use recording::recorder::Recorder;
 use source::Source;
 use terminal::Screen;
@@ -99,6 +101,7 @@ fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
         source.start(path).with_context(context)?;
     }
     let mut model = Model::new(settings.window);
+    model.focus.theme = settings.theme;
     match settings.mode {
         Mode::Screen => on_screen(settings, &mut source, &mut model, &stop)?,
         Mode::Watch => in_lines(settings, &mut source, &mut model, &stop)?,
@@ -130,55 +133,118 @@ fn look(source: &mut impl Source, model: &mut Model) {
 /// Draws on ticks, keys and changes of size, until the user or a signal ends it.
 fn on_screen(
     settings: &Settings,
-    source: &mut impl Source,
+    source: &mut Recorder,
     model: &mut Model,
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
+    let (suspend, goes_on) = job_flags().context("can't listen for signals")?;
     let mut screen = Screen::enter().context("can't take the terminal over")?;
+    let mut interval = settings.interval;
     let mut next_tick = Instant::now();
     while !stop.load(Ordering::Relaxed) {
+        if suspend.swap(false, Ordering::Relaxed) {
+            screen.suspend()?;
+            goes_on.store(false, Ordering::Relaxed);
+            next_tick = Instant::now();
+        }
+        if goes_on.swap(false, Ordering::Relaxed) {
+            // Stopped by a signal that can't be caught; who knows what the terminal is like now.
+            screen.resume()?;
+            next_tick = Instant::now();
+        }
         let left = next_tick.saturating_duration_since(Instant::now());
         if left.is_zero() {
             look(source, model);
-            next_tick = Instant::now() + settings.interval;
+            if model.focus.is_recording && !source.is_recording() {
+                model.focus.notice = source.complaint().map(ToOwned::to_owned);
+            }
+            model.focus.is_recording = source.is_recording();
+            next_tick = Instant::now() + interval;
             screen.draw(model, settings.look)?;
             panic_if_tested();
-        } else if event::poll(left.min(PATIENCE))? {
-            match react(&event::read()?, model) {
-                Reaction::Draw => screen.draw(model, settings.look)?,
-                Reaction::Nothing => {}
-                Reaction::End => break,
+            continue;
+        }
+        if !event::poll(wait_of(left.min(PATIENCE)))? {
+            continue;
+        }
+        match reaction(&event::read()?, model) {
+            None => continue,
+            Some(Reaction::End) => break,
+            Some(Reaction::Draw) => {}
+            Some(Reaction::Redraw) => screen.forget()?,
+            Some(Reaction::Suspend) => {
+                suspend.store(true, Ordering::Relaxed);
+                continue;
+            }
+            Some(Reaction::ToggleRecording) => {
+                model.focus.notice = Some(recording_toggled(source, model));
+                model.focus.is_recording = source.is_recording();
+            }
+            Some(Reaction::Save) => model.focus.notice = Some(saved(&screen, model, settings)),
+            Some(change @ (Reaction::Faster | Reaction::Slower)) => {
+                interval = match change {
+                    Reaction::Faster => interval / 2,
+                    _ => interval * 2,
+                };
+                interval = interval.clamp(*INTERVALS.start(), *INTERVALS.end());
+                model.focus.notice = Some(format!("looks every {interval:?}"));
             }
         }
+        screen.draw(model, settings.look)?;
     }
     Ok(())
 }
 
-/// What follows from an event.
-enum Reaction {
-    /// Another picture.
-    Draw,
-    /// Nothing.
-    Nothing,
-    /// The end.
-    End,
+/// How long to wait for a key, at least `left`. Crossterm waits for whole milliseconds and spins through the rest, at up
+/// to 1 ms three times a tick: more than half of all that an idle monitor cost. The kernel wakes us some 60 µs late, so
+/// that a little more than whole ones is over by then.
+fn wait_of(left: Duration) -> Duration {
+    let millisecond = Duration::from_millis(1);
+    let milliseconds = u32::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX);
+    millisecond.saturating_mul(milliseconds) + Duration::from_micros(50)
 }
 
-fn react(event: &Event, model: &mut Model) -> Reaction {
-    let action = match event {
-        Event::Resize(..) => return Reaction::Draw,
-        Event::Key(key) => input::action(*key),
+/// What follows from an event, if anything.
+fn reaction(event: &Event, model: &mut Model) -> Option<Reaction> {
+    match event {
+        Event::Resize(..) => Some(Reaction::Redraw),
+        Event::Key(key) => {
+            let action = if model.focus.is_typing {
+                input::typed(*key)
+            } else {
+                input::action(*key)
+            };
+            Some(react::to(action?, model))
+        }
         _ => None,
-    };
-    match action {
-        Some(Action::Quit) => return Reaction::End,
-        Some(Action::ToggleHelp) => model.shows_help = !model.shows_help,
-        Some(Action::Back) => model.shows_help = false,
-        Some(Action::TogglePause) => model.toggle_pause(),
-        Some(Action::NextWindow) => model.window = model.window.next(),
-        None => return Reaction::Nothing,
     }
-    Reaction::Draw
+}
+
+/// Begins to record into a new file, or ends that, and says what came of it.
+fn recording_toggled(source: &mut Recorder, model: &Model) -> String {
+    if let Some(path) = source.stop() {
+        return format!("recorded to {}", path.display());
+    }
+    let directory = std::env::current_dir().unwrap_or_default();
+    let made = save::in_new_file(&directory, model.seen_at(), "jsonl", |path| {
+        source.start(path)
+    });
+    match made {
+        Ok(path) => format!("recording to {}", path.display()),
+        Err(error) => format!("can't record to {}: {error}", directory.display()),
+    }
+}
+
+/// Writes the screen to a file, and says what came of it.
+fn saved(screen: &Screen, model: &Model, settings: &Settings) -> String {
+    let (width, height) = screen.size();
+    // One row of the screen is for keys, which a file has no use for.
+    let text = view::text(width, height.saturating_sub(1), model, settings.look);
+    let directory = std::env::current_dir().unwrap_or_default();
+    match save::to_file(&directory, model.seen_at(), &text) {
+        Ok(path) => format!("written to {}", path.display()),
+        Err(error) => format!("can't write to {}: {error}", directory.display()),
+    }
 }
 
 fn in_lines(
@@ -283,6 +349,16 @@ fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Flags that are raised when somebody asks the process to stop for a while, and when it goes on.
+fn job_flags() -> io::Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
+    let flags = [SIGTSTP, SIGCONT].map(|signal| {
+        let flag = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag)
+    });
+    let [suspend, goes_on] = flags;
+    Ok((suspend?, goes_on?))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -11,7 +11,7 @@ use bifrost_shared::layout::{
 use bifrost_shared::record::{Fault, NONE, Outcome, Record};
 use bifrost_shared::segment::Segment;
 use bifrost_shared::slot::{SlotState, Standing};
-use bifrost_shared::snapshot::{Freshness, Header, Name, Rows, Runtime, View};
+use bifrost_shared::snapshot::{Freshness, Header, Name, Rows, Runtime, Samples, View};
 use bifrost_shared::stage::{Series, Stage};
 use bifrost_shared::thresholds::Thresholds;
 use bifrost_shared::writer::{Now, Writer};
@@ -151,6 +151,7 @@ struct Gateway {
     writer: Writer,
     view: Rc<View>,
     rows: Rows,
+    samples: Samples,
     counters: [u64; Counter::COUNT],
     slots: [[u64; 5]; 3],
     noise: u64,
@@ -206,8 +207,10 @@ impl Gateway {
         let words = writer.segment().words();
         let view = View::of(words).expect("a segment of this version is readable");
         let rows = view.rows_from_oldest(words);
+        let samples = view.samples_from_oldest(words);
         Self {
             rows: rows.expect("a segment of this version has rows"),
+            samples: samples.expect("a segment of this version has records"),
             view: Rc::new(view),
             counters: [0; Counter::COUNT],
             slots: [[0; 5]; 3],
@@ -233,9 +236,11 @@ impl Gateway {
             self.counters[counter.index()] += gained;
         }
         let ended_at = BEGIN.1 + second * SECOND;
-        let records: Vec<_> = (0..load.min(RECORDS_MAX))
+        let count = load.min(RECORDS_MAX);
+        let records: Vec<_> = (0..count)
             .map(|at| Record {
-                ended_at,
+                ended_at: ended_at - (count - 1 - at) * (SECOND / count),
+                id: second * RECORDS_MAX + at,
                 provider: 0,
                 key: u16::from(at % 10 >= 7),
                 ..self.record(now.queue_wait)
@@ -367,6 +372,8 @@ impl Gateway {
                 ..self.view.freshness(words)
             },
             rows: std::iter::from_fn(|| self.rows.next(words)).collect(),
+            records: std::iter::from_fn(|| self.samples.next(words)).collect(),
+            records_missed: self.samples.missed(),
             figures: self.view.figures(words),
         }
     }

@@ -12,13 +12,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bifrost_shared::layout::SAMPLES_CAPACITY;
 use bifrost_shared::segment::{self, Opened, in_directory, is_alive, monotonic_ns, names_a_file};
-use bifrost_shared::snapshot::{Rows, Unreadable, View};
+use bifrost_shared::snapshot::{Rows, Samples, Unreadable, View};
 
 use crate::model::observation::{Observation, Reading, Sight, Trouble};
 use crate::model::samples::SampleFigures;
 
 /// How often labels are read again, nanoseconds: a reload may have changed them, and 256 texts are not for each look.
 const NAMES_EVERY: u64 = 1_000_000_000;
+
+/// Records taken in one look: 16,000 requests a second at the usual pace. The rest waits in the ring for the next.
+const RECORDS_MAX: usize = 4_096;
 
 /// Something that can be asked, again and again, how a gateway is.
 pub(crate) trait Source {
@@ -106,6 +109,7 @@ struct Attached {
     /// When its labels were last read, nanoseconds of the monotonic clock.
     named_at: u64,
     rows: Rows,
+    samples: Samples,
 }
 
 impl SegmentSource {
@@ -216,10 +220,12 @@ impl Attached {
             .ok_or_else(|| unreadable(Unreadable::Truncated))?;
         let view = View::of(words).map_err(unreadable)?;
         let rows = view.rows_from_oldest(words).map_err(unreadable)?;
+        let samples = view.samples_from_oldest(words).map_err(unreadable)?;
         Ok(Self {
             view: Rc::new(view),
             named_at: at,
             rows,
+            samples,
             opened,
         })
     }
@@ -250,6 +256,8 @@ impl Attached {
         while let Some(row) = self.rows.next(words) {
             rows.push(row);
         }
+        let records = std::iter::from_fn(|| self.samples.next(words));
+        let records = records.take(RECORDS_MAX).collect();
         Some(Reading {
             attachment,
             path: self.opened.path().to_owned(),
@@ -258,6 +266,8 @@ impl Attached {
             is_replayed: false,
             freshness: self.view.freshness(words),
             rows,
+            records,
+            records_missed: self.samples.missed(),
             figures: self.view.figures(words),
         })
     }

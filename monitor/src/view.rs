@@ -1,16 +1,29 @@
 //! The screen: what the model knows, laid out for the size there is.
 //!
 //! One panel a file, each a `render` that fills its area and never reads a clock. Words carry the meaning and colour
-//! repeats it; colours are named ones, so that they fit light and dark terminals alike.
+//! repeats it; colours are named ones, so that they fit light and dark terminals alike. The panels know neither theme
+//! nor what a terminal can show: the finished picture is translated, once.
 
 mod absent;
+mod chart;
+mod charts;
 mod counts;
 mod credits;
+mod events;
+mod footer;
 mod header;
 mod help;
+mod histogram;
+mod keys;
+mod peaks;
+mod request;
+mod requests;
+mod runtimes;
 mod small;
 mod stages;
 mod style;
+mod table;
+mod topics;
 mod trends;
 mod triggers;
 mod verdict;
@@ -18,20 +31,17 @@ mod verdict;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::Color;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
 use crate::format;
+use crate::model::focus::{Theme, Topic};
 use crate::model::{Gateway, Model};
 
 /// The smallest screen with panels on it; below, three lines tell the gist.
 const SIZE_MIN: (u16, u16) = (60, 12);
-/// From this width on, lines over time stand beside the tables rather than below.
-const WIDE: u16 = 140;
 /// From this height on, the verdict may take more than one line, and panels stand apart.
 const TALL: u16 = 30;
-const KEYS: &str = " q quit  ? help  p pause  w window 10/60/300 s";
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,22 +87,22 @@ fn paint(area: Rect, buffer: &mut Buffer, model: &Model, look: Look) {
     let is_small = area.width < SIZE_MIN.0 || area.height < SIZE_MIN.1;
     match model.gateway() {
         _ if is_small => small::render(area, buffer, model),
-        None => absent::render(area, buffer, model),
-        Some(gateway) => panels(area, buffer, model, gateway),
+        // What happened is known without a gateway, too.
+        None if model.focus.topic != Topic::Events => absent::render(area, buffer, model),
+        gateway => panels(area, buffer, model, gateway),
     }
-    if model.shows_help {
-        help::render(area, buffer);
+    if model.focus.shows_help {
+        help::render(area, buffer, model);
     }
-    restrain(buffer, look);
+    restrain(buffer, look, model.focus.theme);
 }
 
-fn panels(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
+fn panels(area: Rect, buffer: &mut Buffer, model: &Model, gateway: Option<&Gateway>) {
     let is_tall = area.height >= TALL;
     let gap = u16::from(is_tall);
-    let verdict_rows = if is_tall {
-        verdict::rows(gateway, area.width).min(3)
-    } else {
-        1
+    let verdict_rows = match gateway {
+        Some(gateway) if is_tall => verdict::rows(gateway, area.width),
+        _ => 1,
     };
     let [top, judgement, _, body, keys] = Layout::vertical([
         Constraint::Length(2),
@@ -102,50 +112,26 @@ fn panels(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
         Constraint::Length(1),
     ])
     .areas(area);
+    footer::render(keys, buffer, model);
+    let Some(gateway) = gateway else {
+        absent::render(top, buffer, model);
+        events::render(body, buffer, model, Some(model.focus.place()));
+        return;
+    };
     header::render(top, buffer, model, gateway);
     verdict::render(judgement, buffer, gateway);
-    Line::from(KEYS).style(style::DIM).render(keys, buffer);
-
-    let (body, beside) = if area.width >= WIDE {
-        let [body, _, beside] = Layout::horizontal([
-            Constraint::Length(stages::WIDTH_MAX),
-            Constraint::Length(2),
-            Constraint::Fill(1),
-        ])
-        .areas(body);
-        (body, Some(beside))
-    } else {
-        (body, None)
-    };
-    let [judged, _, table, below] = Layout::vertical([
-        Constraint::Length(triggers::ROWS),
-        Constraint::Length(gap),
-        Constraint::Length(stages::rows_max(gateway)),
-        Constraint::Fill(1),
-    ])
-    .areas(body);
-    triggers::render(judged, buffer, gateway);
-    stages::render(table, buffer, model, gateway);
-    let below = without_first_row(below);
-    match beside {
-        Some(beside) => {
-            trends::render(beside, buffer, gateway);
-            counts::render(below, buffer, gateway);
-        }
-        None => trends::render(below, buffer, gateway),
-    }
+    topics::render(body, buffer, model, gateway);
 }
 
 /// Keeps to what the terminal can show.
-fn restrain(buffer: &mut Buffer, look: Look) {
+fn restrain(buffer: &mut Buffer, look: Look, theme: Theme) {
     for cell in &mut buffer.content {
         if look.ascii && !cell.symbol().is_ascii() {
             let sign = cell.symbol().chars().next().map_or(' ', format::ascii_of);
             cell.set_char(sign);
         }
-        if !look.colour {
-            cell.set_fg(Color::Reset).set_bg(Color::Reset);
-        }
+        let theme = if look.colour { theme } else { Theme::Mono };
+        cell.set_fg(style::themed(cell.fg, theme));
     }
 }
 
@@ -157,16 +143,34 @@ fn bottom(area: Rect) -> Rect {
     }
 }
 
-fn without_first_row(area: Rect) -> Rect {
+/// `area` without its first so many rows.
+fn below(area: Rect, rows: u16) -> Rect {
+    let rows = rows.min(area.height);
     Rect {
-        y: area.y.saturating_add(area.height.min(1)),
-        height: area.height.saturating_sub(1),
+        y: area.y.saturating_add(rows),
+        height: area.height - rows,
         ..area
     }
 }
 
+/// `text` broken between words.
+fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let room = usize::from(width).saturating_sub(1);
+    let mut lines: Vec<String> = vec![];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if Span::from(&*line).width() + 1 + Span::from(word).width() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// One line of `parts`, as many as fit whole.
-fn fitting(parts: Vec<ratatui::text::Span<'static>>, width: u16) -> Line<'static> {
+fn fitting(parts: Vec<Span<'static>>, width: u16) -> Line<'static> {
     let mut line = Line::default();
     for part in parts {
         let gap = if line.spans.is_empty() { 1 } else { 2 };
@@ -191,8 +195,11 @@ fn row(area: Rect, place: usize) -> Rect {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::style::{Color, Modifier};
+
     use super::*;
     use crate::model::fixture::{self, absent, odd};
+    use crate::model::focus::Step;
 
     const PLAIN: Look = Look {
         ascii: true,
@@ -219,9 +226,47 @@ mod tests {
         fixture::seen(fixture::page(3_790, 91_800))
     }
 
+    const SIZES: [(u16, u16); 5] = [(60, 12), (80, 24), (120, 36), (160, 48), (200, 60)];
+
+    /// The topic at every size, one below the other.
+    fn sizes(model: &mut Model, topic: Topic) -> String {
+        model.focus.turn_to(topic);
+        let screens = SIZES.map(|(width, height)| {
+            let text = lines(&screen(width, height, model, PLAIN));
+            format!("{width}x{height}\n{text}\n")
+        });
+        screens.join("\n")
+    }
+
     #[test]
-    fn the_screen_at_its_smallest() {
-        insta::assert_snapshot!(lines(&screen(60, 12, &slow(), PLAIN)));
+    fn every_topic_at_every_size() {
+        let mut model = fixture::busy();
+        for topic in Topic::ALL {
+            let name = format!("topic_{}", topic.label());
+            insta::assert_snapshot!(name, sizes(&mut model, topic));
+        }
+    }
+
+    #[test]
+    fn every_pane_alone() {
+        let mut model = fixture::busy();
+        let mut seen = vec![];
+        let mut screens = vec![];
+        for topic in Topic::ALL {
+            for pane in topic.panes() {
+                if seen.contains(pane) {
+                    continue;
+                }
+                seen.push(*pane);
+                model.focus.turn_to(topic);
+                model.focus.choose(*pane);
+                model.focus.is_zoomed = true;
+                let text = lines(&screen(80, 24, &model, PLAIN));
+                let body: Vec<_> = text.lines().skip(3).collect();
+                screens.push(format!("{}\n{}\n", pane.label(), body.join("\n")));
+            }
+        }
+        insta::assert_snapshot!(screens.join("\n"));
     }
 
     #[test]
@@ -235,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_at_160x48() {
-        insta::assert_snapshot!(lines(&screen(160, 48, &slow(), PLAIN)));
+    fn charts_in_unicode() {
+        insta::assert_snapshot!(lines(&screen(120, 36, &fixture::busy(), RICH)));
     }
 
     #[test]
@@ -247,7 +292,7 @@ mod tests {
     #[test]
     fn the_help_over_the_screen() {
         let mut model = slow();
-        model.shows_help = true;
+        model.focus.shows_help = true;
         insta::assert_snapshot!(lines(&screen(80, 24, &model, PLAIN)));
     }
 
@@ -267,26 +312,96 @@ mod tests {
         assert!(text.contains("PAUSED 12.0 s behind"), "{text}");
     }
 
+    /// The foreground colours of what stands where `word` begins.
+    fn colour_of(buffer: &Buffer, word: &str) -> Color {
+        let text = lines(buffer);
+        let (y, line) = text
+            .lines()
+            .enumerate()
+            .find(|(_, it)| it.contains(word))
+            .unwrap();
+        let before = &line[..line.find(word).unwrap()];
+        let place = y * usize::from(buffer.area.width) + before.chars().count();
+        buffer.content()[place].fg
+    }
+
+    #[test]
+    fn colours_say_what_words_say_and_a_theme_chooses_them() {
+        let mut model = slow();
+        for (theme, breach, watch, ok) in [
+            (Theme::Terminal, Color::Red, Color::Yellow, Color::Green),
+            (
+                Theme::Dark,
+                Color::LightRed,
+                Color::LightYellow,
+                Color::LightGreen,
+            ),
+            (Theme::Light, Color::Red, Color::Magenta, Color::Green),
+            (Theme::Mono, Color::Reset, Color::Reset, Color::Reset),
+        ] {
+            model.focus.theme = theme;
+            let buffer = screen(80, 24, &model, RICH);
+            let found = ["BREACH", "WATCH ", "OK  "].map(|word| colour_of(&buffer, word));
+            assert_eq!(found, [breach, watch, ok], "{theme:?}");
+        }
+    }
+
     #[test]
     fn without_colours_there_are_none() {
-        let has_colour = |buffer: &Buffer| buffer.content().iter().any(|it| it.fg != Color::Reset);
-        assert!(has_colour(&screen(80, 24, &slow(), RICH)));
-        assert!(!has_colour(&screen(80, 24, &slow(), PLAIN)));
+        let mut model = fixture::busy();
+        let has_colour = |buffer: &Buffer| {
+            let mut cells = buffer.content().iter();
+            cells.any(|it| it.fg != Color::Reset || it.bg != Color::Reset)
+        };
+        for topic in Topic::ALL {
+            model.focus.turn_to(topic);
+            assert!(has_colour(&screen(160, 48, &model, RICH)), "{topic:?}");
+            assert!(!has_colour(&screen(160, 48, &model, PLAIN)), "{topic:?}");
+        }
+    }
+
+    #[test]
+    fn the_chosen_pane_and_the_selected_row_stand_out_without_colours() {
+        let mut model = fixture::busy();
+        model.focus.turn_to(Topic::Keys);
+        model.select(Step::Down(1));
+        let reversed = |model: &Model| {
+            let buffer = screen(80, 24, model, PLAIN);
+            let rows = buffer.content().chunks(80).take(23);
+            let is_reversed =
+                |cells: &[ratatui::buffer::Cell]| cells[0].modifier.contains(Modifier::REVERSED);
+            let rows = rows.enumerate().filter(|(_, cells)| is_reversed(cells));
+            rows.map(|(y, _)| y).collect::<Vec<_>>()
+        };
+        assert_eq!(reversed(&model), [6], "the second of the list");
+        model.focus.cycle(false);
+        assert_eq!(reversed(&model), [3, 6], "and the list's title");
+    }
+
+    #[test]
+    fn every_key_can_be_found_in_the_help() {
+        let mut model = slow();
+        model.focus.shows_help = true;
+        let text = lines(&screen(80, 24, &model, PLAIN));
+        for binding in &crate::input::BINDINGS {
+            assert!(text.contains(binding.what), "{} in\n{text}", binding.names);
+        }
+        // Where not all fits, the rest can be reached.
+        let small = |model: &Model| lines(&screen(60, 12, model, PLAIN));
+        assert!(!small(&model).contains("REF: no limit"));
+        model.select(Step::Last);
+        assert!(small(&model).contains("REF: no limit"), "{}", small(&model));
     }
 
     #[test]
     fn no_size_and_no_data_is_too_odd_to_draw() {
-        let sizes = [
-            0, 1, 2, 5, 11, 12, 13, 20, 24, 29, 30, 31, 48, 59, 60, 61, 79, 80, 99, 100,
-        ];
-        let wider = [139, 140, 160, 300];
+        let sizes = [0, 1, 2, 5, 11, 12, 13, 20, 24, 31, 48, 60, 80, 100];
         for mut model in odd() {
             for shows_help in [false, true] {
-                model.shows_help = shows_help;
-                for width in sizes.into_iter().chain(wider) {
+                model.focus.shows_help = shows_help;
+                for width in sizes.into_iter().chain([139, 140, 300]) {
                     for height in sizes {
                         screen(width, height, &model, PLAIN);
-                        screen(width, height, &model, RICH);
                     }
                 }
             }
@@ -295,11 +410,45 @@ mod tests {
     }
 
     #[test]
+    fn no_pane_is_too_odd_to_draw() {
+        let sizes = [
+            (0, 0),
+            (1, 1),
+            (20, 5),
+            (60, 12),
+            (80, 24),
+            (140, 30),
+            (300, 100),
+        ];
+        for mut model in odd() {
+            for topic in Topic::ALL {
+                model.focus.turn_to(topic);
+                for step in [Step::Down(1), Step::Last] {
+                    model.select(step);
+                    for (width, height) in sizes {
+                        screen(width, height, &model, RICH);
+                    }
+                }
+                model.focus.is_zoomed = true;
+                for pane in topic.panes() {
+                    model.focus.choose(*pane);
+                    for (width, height) in sizes {
+                        screen(width, height, &model, PLAIN);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn ascii_alone_reaches_a_terminal_that_speaks_no_more() {
-        for model in odd() {
-            for (width, height) in [(40, 5), (60, 12), (80, 24), (160, 48)] {
-                let text = lines(&screen(width, height, &model, PLAIN));
-                assert!(text.is_ascii(), "{text}");
+        for mut model in odd() {
+            for topic in Topic::ALL {
+                model.focus.turn_to(topic);
+                for (width, height) in [(40, 5), (60, 12), (80, 24), (160, 48)] {
+                    let text = lines(&screen(width, height, &model, PLAIN));
+                    assert!(text.is_ascii(), "{text}");
+                }
             }
         }
     }

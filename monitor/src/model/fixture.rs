@@ -1,13 +1,16 @@
 //! Gateways invented for tests, written by the real writer into a segment on the heap.
 
+mod busy;
+
 use std::rc::Rc;
 
 use bifrost_shared::layout::{
     self, COUNTERS_ROOM, ClockKind, Counter, CreditMode, GAUGES_ROOM, Gauge, NameKind, SERIES_ROOM,
     State, VERSION_MAJOR, VERSION_MINOR,
 };
-use bifrost_shared::record::{Fault, Record};
+use bifrost_shared::record::{Fault, RECORD_WORDS, Record};
 use bifrost_shared::segment::Segment;
+use bifrost_shared::slot::{Latency, Slot, SlotCount, SlotState};
 use bifrost_shared::snapshot::{Figures, Freshness, Header, Name, Row, Summary, View};
 use bifrost_shared::stage::{Series, Stage};
 use bifrost_shared::thresholds::Thresholds;
@@ -16,6 +19,8 @@ use bifrost_shared::writer::{Now, Writer};
 use super::Model;
 use super::observation::{Observation, Reading, Sight, Trouble};
 use crate::format::SECOND;
+
+pub(crate) use busy::{busy, busy_later};
 
 /// When the invented gateway was last looked at, nanoseconds of the monotonic clock, and since the epoch.
 pub(crate) const AT: u64 = 100_000 * SECOND;
@@ -92,6 +97,8 @@ pub(crate) fn reading_of(header: &Header, rows: &[Row]) -> Reading {
             slowest_runtime_at: AT - SECOND / 3,
         },
         rows: rows.to_vec(),
+        records: vec![],
+        records_missed: 0,
         figures: Some(figures()),
     }
 }
@@ -303,6 +310,10 @@ pub(crate) fn odd() -> Vec<Model> {
         histogram.sum = u64::MAX;
         histogram.max = u64::MAX;
     }
+    let figures = flooded.figures.as_mut().unwrap();
+    figures.slots = odd_slots();
+    flooded.records = vec![Record::from_words(&[u64::MAX; RECORD_WORDS]); 3];
+    flooded.records.push(Record::default());
     let mut torn = reading(&[]);
     torn.figures = None;
     let mut fresh = reading(&[]);
@@ -317,5 +328,27 @@ pub(crate) fn odd() -> Vec<Model> {
         seen(flooded),
         seen(torn),
         seen(fresh),
+        busy(),
     ]
+}
+
+/// Slots of which nothing can be larger, and empty ones.
+fn odd_slots() -> Vec<Slot> {
+    let slot = |key, state| Slot {
+        provider: u16::MAX,
+        key,
+        state,
+        until: u64::MAX,
+        weight_millionths: u64::MAX,
+        places: u64::MAX,
+        taken: u64::MAX,
+        waiting: u64::MAX,
+        counts: [u64::MAX; SlotCount::COUNT],
+        latency: Latency::default(),
+    };
+    let states = SlotState::ALL.iter().copied();
+    let keys = states.zip(0..).map(|(state, key)| slot(Some(key), state));
+    std::iter::once(slot(None, SlotState::Ready))
+        .chain(keys)
+        .collect()
 }

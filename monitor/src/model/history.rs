@@ -1,7 +1,7 @@
 //! The last minutes of every distribution, so that a window is what was counted in it and nothing else.
 //!
 //! Kept are differences of the segment's cumulative histograms, one a second at most, and of them only the buckets that
-//! changed: some 10 KB a busy second, where 300 whole snapshots would be 50 MB. For the time before the monitor came
+//! changed: some 8 KB a busy second, where 300 whole snapshots would be 50 MB. For the time before the monitor came
 //! there are only the closed seconds' own figures; a distribution is made of them that has their exact sums and counts,
 //! and quantiles that are right where the seconds were alike.
 
@@ -32,7 +32,8 @@ struct Slice {
 /// A histogram without its empty buckets.
 #[derive(Debug, Clone)]
 struct Sparse {
-    buckets: Vec<(u16, u64)>,
+    /// Packed: they are most of what the monitor keeps. No second counts more than 2^32 values in a bucket.
+    buckets: Box<[(u16, u32)]>,
     count: u64,
     sum: u64,
     max: u64,
@@ -132,7 +133,7 @@ impl Sparse {
                 .filter(|(_, count)| **count > 0)
                 .map(|(bucket, count)| {
                     let bucket = u16::try_from(bucket).expect("a histogram has some 1,150 buckets");
-                    (bucket, *count)
+                    (bucket, u32::try_from(*count).unwrap_or(u32::MAX))
                 })
                 .collect(),
             count: difference.count,
@@ -142,8 +143,8 @@ impl Sparse {
     }
 
     fn add_to(&self, whole: &mut Histogram) {
-        for (bucket, count) in &self.buckets {
-            add(whole, usize::from(*bucket), *count);
+        for (bucket, count) in &*self.buckets {
+            add(whole, usize::from(*bucket), u64::from(*count));
         }
         whole.count = whole.count.saturating_add(self.count);
         whole.sum = whole.sum.saturating_add(self.sum);

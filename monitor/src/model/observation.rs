@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bifrost_shared::layout::VERSION_MAJOR;
+use bifrost_shared::record::Record;
 use bifrost_shared::snapshot::{Figures, Freshness, Row, View};
 
 /// One look at a gateway.
@@ -43,6 +44,10 @@ pub(crate) struct Reading {
     pub(crate) freshness: Freshness,
     /// Seconds that were closed since the last look; with the first, all that the segment still has.
     pub(crate) rows: Vec<Row>,
+    /// Requests that ended since the last look, as far as the segment still has them and we read them.
+    pub(crate) records: Vec<Record>,
+    /// Requests so far that were gone from the segment before we read them.
+    pub(crate) records_missed: u64,
     /// The figures; none where the writer died while it changed them.
     pub(crate) figures: Option<Figures>,
 }

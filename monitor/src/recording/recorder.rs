@@ -58,6 +58,16 @@ impl Recorder {
         Ok(())
     }
 
+    /// Ends the recording, and says where it is. None where there was none.
+    pub(crate) fn stop(&mut self) -> Option<PathBuf> {
+        self.tape.take().map(|tape| tape.path)
+    }
+
+    /// Whether what it sees is kept.
+    pub(crate) const fn is_recording(&self) -> bool {
+        self.tape.is_some()
+    }
+
     /// Goes on into `file`, with whatever befalls it.
     #[cfg(test)]
     pub(super) fn start_on(&mut self, path: &Path, file: Box<dyn Write>) {

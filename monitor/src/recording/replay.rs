@@ -242,6 +242,8 @@ impl Told {
                 is_replayed: true,
                 freshness: look.freshness,
                 rows,
+                records: vec![],
+                records_missed: 0,
                 figures: self.figures.clone(),
             })),
         }

@@ -127,6 +127,8 @@ impl RemoteSource {
                 is_replayed: false,
                 freshness: snapshot.freshness,
                 rows,
+                records: vec![],
+                records_missed: 0,
                 figures: snapshot.figures.clone(),
             })),
         }

@@ -46,7 +46,7 @@ fn counter_text(counter: Option<Counter>) -> fn(u64) -> String {
 }
 
 /// The same for a gauge.
-fn gauge_text(gauge: Option<Gauge>) -> fn(u64) -> String {
+pub(super) fn gauge_text(gauge: Option<Gauge>) -> fn(u64) -> String {
     match gauge {
         Some(
             Gauge::Rss | Gauge::RssPeak | Gauge::RssAnon | Gauge::MemoryLimit | Gauge::HeldBytes,

@@ -55,6 +55,9 @@ fn health(model: &Model, gateway: &Gateway) -> Vec<Span<'static>> {
         let text = format!("PAUSED {} behind", format::age(behind));
         parts.push(Span::styled(text, style::HEAD));
     }
+    if model.focus.is_recording {
+        parts.push(Span::styled("REC", style::HEAD));
+    }
     parts.extend([
         Span::from(format!("data {} old", format::age(gateway.age()))),
         format!("in flight {}", gauge(Gauge::InFlight)).into(),

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Widget as _;
 
-use super::{row, style};
+use super::{row, style, table};
 use crate::format;
 use crate::model::listed::ListedSeries;
 use crate::model::{Gateway, Model, Stats};
@@ -45,11 +45,38 @@ impl Entry {
     }
 }
 
+/// The rows that matter most, as many as there is room for.
 pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
+    let places = usize::from(area.height).saturating_sub(1);
+    let entries = shown(entries(model, gateway), places);
+    table(area, buffer, model, gateway, &entries);
+}
+
+/// Every row, as many as there is room for around the selected one, which stands out.
+pub(super) fn render_all(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
+    let places = usize::from(area.height).saturating_sub(1);
+    let entries = shown(entries(model, gateway), usize::MAX);
+    let selected = model.focus.place().min(entries.len().saturating_sub(1));
+    let first = table::first_shown(selected, entries.len(), places);
+    table(area, buffer, model, gateway, &entries[first..]);
+    if places > 0 {
+        buffer.set_style(row(area, selected - first + 1), style::SELECTED);
+    }
+}
+
+/// The distribution that the user has selected.
+pub(super) fn selected(model: &Model, gateway: &Gateway) -> Option<ListedSeries> {
+    let mut series = gateway.series();
+    series.sort_by_key(ListedSeries::order);
+    let place = model.focus.place().min(series.len().checked_sub(1)?);
+    Some(series.swap_remove(place))
+}
+
+fn table(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway, entries: &[Entry]) {
     let columns = columns(area.width);
     Line::styled(head(model, gateway, &columns), style::HEAD).render(row(area, 0), buffer);
     let places = usize::from(area.height).saturating_sub(1);
-    for (place, entry) in shown(entries(model, gateway), places).iter().enumerate() {
+    for (place, entry) in entries.iter().take(places).enumerate() {
         let style = if is_of_page(&entry.series) {
             style::PLAIN
         } else {

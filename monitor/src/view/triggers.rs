@@ -8,11 +8,12 @@ use ratatui::widgets::Widget as _;
 use super::{row, style};
 use crate::format;
 use crate::model::Gateway;
-use crate::verdict::{Judged, Level, Trigger};
+use crate::verdict::{Judged, Level};
 
-/// Lines of the table.
-#[expect(clippy::cast_possible_truncation, reason = "there are five")]
-pub(super) const ROWS: u16 = 1 + Trigger::ALL.len() as u16;
+/// Lines of the table: not every host has all of the triggers.
+pub(super) fn rows(gateway: &Gateway) -> u16 {
+    u16::try_from(1 + gateway.verdict.triggers.len()).unwrap_or(u16::MAX)
+}
 
 /// Columns that all but the bar take.
 const COLUMNS: usize = 38 + 2 + 7;

@@ -8,9 +8,10 @@ mod gateway;
 mod terminal;
 
 use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -78,6 +79,207 @@ fn keys_open_the_help_pause_and_change_the_window() {
 }
 
 #[test]
+fn colours_and_signs_are_those_that_the_terminal_has() {
+    for (variables, has_colours, is_ascii) in [
+        (&[][..], true, false),
+        (&[("NO_COLOR", "1")], false, false),
+        (&[("LC_ALL", "C")], true, true),
+    ] {
+        let (_scratch, path) = scratch();
+        let mut gateway = Gateway::start(&path, 4_711);
+        let mut terminal = Terminal::start(&path, (160, 48), variables);
+        terminal.shows(&["LIVE", "STAY on t3.medium", "r record"], || {
+            gateway.beat();
+        });
+        assert_eq!(terminal.has_colours(), has_colours, "{variables:?}");
+        assert_eq!(terminal.text().is_ascii(), is_ascii, "{variables:?}");
+        terminal.press("q");
+        assert!(terminal.ends().success());
+    }
+}
+
+#[test]
+fn every_view_has_a_key_and_escape_leads_back() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for (key, expected) in [
+        ("2", "values as measured"),
+        ("3", "Providers and keys"),
+        ("4", "Recent requests, newest first: 1,000"),
+        ("5", "Memory 1.31 GB"),
+        ("6", "pid 4711 found"),
+        ("1", "Sched delay"),
+        ("4", "Recent requests"),
+    ] {
+        terminal.press(key);
+        terminal.shows(&[expected], || gateway.beat());
+    }
+    terminal.press("\u{1b}");
+    terminal.shows(&["Sched delay"], || gateway.beat());
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn panes_are_chosen_and_zoomed_and_rows_selected() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for (keys, expected) in [
+        ("2", "Queue wait, last"),
+        ("\u{1b}[B", "Key selection, last"),
+        ("j", "Message formatting, last"),
+        ("\u{1b}[A", "Key selection, last"),
+        ("kk", "Request parsing, last"),
+        ("G", "Time per token, last"),
+        ("g", "Request parsing, last"),
+        ("\t\t", "z zoom histogram"),
+        ("z", "z back from histogram"),
+        ("\u{1b}", "z zoom histogram"),
+        ("\u{1b}[Z", "z zoom stages"),
+        ("4\r", "z back from one request"),
+    ] {
+        terminal.press(keys);
+        terminal.shows(&[expected], || gateway.beat());
+    }
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn requests_are_filtered_and_ordered() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for (keys, expected) in [
+        ("/nothing q", "filter: nothing q_"),
+        ("\u{7f}\u{7f}", "filter: nothing_"),
+        ("\r", "with \"nothing\": 0"),
+        ("\u{1b}", "newest first: 1,000"),
+        ("/CANCELLED\r", "with \"CANCELLED\": 1,000"),
+        ("o", "Slowest requests by total, with \"CANCELLED\": 100"),
+        ("o", "Slowest requests by overhead"),
+        ("c", "peaks and slow requests are forgotten"),
+        ("o", "by queue wait, with \"CANCELLED\": 0"),
+        ("o", "newest first"),
+    ] {
+        terminal.press(keys);
+        terminal.shows(&[expected], || gateway.beat());
+    }
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn themes_and_the_pace_are_changed_and_said() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for (keys, expected) in [
+        ("t", "theme dark"),
+        ("ttt", "theme terminal"),
+        ("+", "looks every 125ms"),
+        ("+++", "looks every 100ms"),
+        ("-------", "looks every 5s"),
+        ("++++++", "looks every 100ms"),
+    ] {
+        terminal.press(keys);
+        terminal.shows(&[expected], || gateway.beat());
+    }
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn the_screen_is_written_to_a_file_that_is_named() {
+    let (scratch, mut gateway, mut terminal) = watching(&[]);
+    terminal.press("s");
+    terminal.shows(&["written to "], || gateway.beat());
+    let is_ours = |path: &PathBuf| path.extension().is_some_and(|it| it == "txt");
+    let files = std::fs::read_dir(scratch.path()).unwrap();
+    let written: Vec<_> = files.map(|it| it.unwrap().path()).filter(is_ours).collect();
+    let [path] = &written[..] else {
+        panic!("{written:?}")
+    };
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(
+        text.contains("STAY on t3.medium") && text.contains("47.13 µs"),
+        "{text}"
+    );
+    assert!(
+        !text.contains('\u{1b}') && !text.contains("q quit"),
+        "{text:?}"
+    );
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn a_recording_is_made_and_can_be_shown() {
+    let (scratch, mut gateway, mut terminal) = watching(&[]);
+    terminal.press("r");
+    terminal.shows(&["recording to ", "REC"], || gateway.beat());
+    terminal.press("r");
+    terminal.shows(&["recorded to "], || gateway.beat());
+    assert!(!terminal.text().contains("REC "));
+    let is_ours = |path: &PathBuf| path.extension().is_some_and(|it| it == "jsonl");
+    let files = std::fs::read_dir(scratch.path()).unwrap();
+    let recorded: Vec<_> = files.map(|it| it.unwrap().path()).filter(is_ours).collect();
+    let [path] = &recorded[..] else {
+        panic!("{recorded:?}")
+    };
+    let recorded = std::fs::read_to_string(path).unwrap();
+    assert!(recorded.starts_with("{\"recording\":"), "{recorded:.200}");
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn it_is_suspended_and_comes_back_whole() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for by_key in [true, false] {
+        if by_key {
+            terminal.press("\u{1a}");
+        } else {
+            terminal.signal(Signal::TSTP);
+        }
+        terminal.is_given_back();
+        terminal.signal(Signal::CONT);
+        terminal.shows(&["LIVE", "STAY on t3.medium", "q quit"], || gateway.beat());
+        assert!(terminal.is_taken());
+        terminal.press("?");
+        terminal.shows(&["open or close this help"], || gateway.beat());
+        terminal.press("\u{1b}");
+        terminal.shows(&["* Request setup"], || gateway.beat());
+    }
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn a_storm_of_sizes_is_survived() {
+    let (_scratch, mut gateway, mut terminal) = watching(&[]);
+    for step in 0_u16..60 {
+        terminal.resize((1 + step * 37 % 200, 1 + step * 23 % 60));
+        terminal.press(["1", "2", "3", "4", "5", "6", "z", "\t"][usize::from(step) % 8]);
+    }
+    terminal.press("1");
+    terminal.resize(USUAL);
+    terminal.shows(&["LIVE", "Sched delay", "q quit"], || gateway.beat());
+    terminal.press("q");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn lines_end_when_nobody_reads_them() {
+    let (_scratch, path) = scratch();
+    let _gateway = Gateway::start(&path, 4_711);
+    let mut monitor = Command::new(env!("CARGO_BIN_EXE_bifrost-monitor"))
+        .args(["--watch", "--interval", "100ms", "--segment"])
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("queue wait"));
+    drop(lines);
+    assert!(monitor.wait().unwrap().success());
+}
+
+#[test]
 fn signals_end_it_and_leave_the_terminal_as_it_was() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let (_scratch, _gateway, terminal) = watching(&[]);
@@ -105,7 +307,7 @@ fn a_terminal_that_goes_away_ends_it() {
 fn every_size_is_drawn_and_keys_work_in_the_smallest() {
     let (_scratch, mut gateway, mut terminal) = watching(&[]);
     for (size, expected) in [
-        ((160, 48), ["First byte", "xlarge"]),
+        ((160, 48), ["limit 75 µs", "xlarge"]),
         ((60, 12), ["Trigger", "Overhead (sum"]),
         ((30, 4), ["STAY on t3.medium", "needs 60x12, has 30x4"]),
     ] {

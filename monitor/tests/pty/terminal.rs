@@ -39,11 +39,21 @@ impl Terminal {
     /// Starts the monitor on `segment` in a terminal of that size.
     pub(crate) fn start(segment: &Path, size: (u16, u16), variables: &[(&str, &str)]) -> Self {
         let arguments = ["--segment", segment.to_str().unwrap()];
-        Self::start_with(&arguments, size, variables)
+        // What it writes ends with the test.
+        Self::start_in(segment.parent(), &arguments, size, variables)
     }
 
     /// Starts it with any arguments.
     pub(crate) fn start_with(
+        arguments: &[&str],
+        size: (u16, u16),
+        variables: &[(&str, &str)],
+    ) -> Self {
+        Self::start_in(None, arguments, size, variables)
+    }
+
+    fn start_in(
+        directory: Option<&Path>,
         arguments: &[&str],
         size: (u16, u16),
         variables: &[(&str, &str)],
@@ -53,6 +63,9 @@ impl Terminal {
         let settings_before = line.settings();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_bifrost-monitor"));
         command.args(arguments);
+        if let Some(directory) = directory {
+            command.cwd(directory);
+        }
         let usual = [("TERM", "xterm-256color"), ("LC_ALL", "C.UTF-8")];
         for (name, value) in usual.iter().chain(variables) {
             command.env(name, value);
@@ -101,6 +114,38 @@ impl Terminal {
             meanwhile();
             holds()
         })
+    }
+
+    /// Waits until the terminal is the shell's again, with the settings it had.
+    pub(crate) fn is_given_back(&self) {
+        within(
+            "the terminal as it was",
+            || self.text(),
+            || {
+                let screen = self.screen.lock().unwrap();
+                let is_shells =
+                    !screen.screen().alternate_screen() && !screen.screen().hide_cursor();
+                let line = self.line.as_ref().unwrap();
+                is_shells && line.settings() == self.settings_before
+            },
+        );
+    }
+
+    /// Whether anything on the screen has a colour.
+    pub(crate) fn has_colours(&self) -> bool {
+        let screen = self.screen.lock().unwrap();
+        let (height, width) = screen.screen().size();
+        let (height, width) = (height.get(), width.get());
+        let mut places = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
+        places.any(|(y, x)| {
+            let cell = screen.screen().cell(y, x).unwrap();
+            (cell.fgcolor(), cell.bgcolor()) != (vt100::Color::Default, vt100::Color::Default)
+        })
+    }
+
+    /// Whether the monitor has the terminal.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.screen.lock().unwrap().screen().alternate_screen()
     }
 
     /// Waits for the monitor's end, and that it has left the terminal as it was.

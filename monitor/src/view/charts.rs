@@ -1,0 +1,178 @@
+//! The charts: which figures, and what each is held to.
+
+use bifrost_shared::layout::Gauge;
+use bifrost_shared::snapshot::Row;
+use bifrost_shared::stage::{Series, Stage};
+use bifrost_shared::thresholds::{T3_MEDIUM, T3_XLARGE};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+
+use super::chart::{Chart, Curve, Reference};
+use crate::format;
+use crate::model::Gateway;
+use crate::model::focus::Pane;
+use crate::verdict::{self, Level, Trigger};
+
+/// Seconds that a chart tells of among others, and alone.
+const SECONDS: usize = 300;
+const SECONDS_ALONE: usize = 900;
+
+const MAIN: Color = Color::Cyan;
+const BESIDE: Color = Color::Blue;
+const LIMIT: Color = Color::Red;
+const COMPARED: Color = Color::Yellow;
+
+/// Draws the chart of `pane`, if it has one.
+pub(super) fn render(
+    area: Rect,
+    buffer: &mut Buffer,
+    gateway: &Gateway,
+    pane: Pane,
+    is_alone: bool,
+) {
+    let seconds = if is_alone { SECONDS_ALONE } else { SECONDS };
+    if let Some(chart) = chart(gateway, pane, seconds) {
+        chart.render(area, buffer);
+    }
+}
+
+fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
+    let p95 = |series: Series| {
+        move |row: &Row| {
+            let summary = row.summary(series);
+            (summary.count > 0).then_some(summary.p95)
+        }
+    };
+    let gauge = |gauge: Gauge| move |row: &Row| Some(row.gauge(gauge));
+    let queue_wait = Series::Stage(Stage::QueueWait);
+    let curves = |name, main: &dyn Fn(&Row) -> Option<u64>| curve(gateway, name, MAIN, main);
+    let beside = |name, value: &dyn Fn(&Row) -> Option<u64>| curve(gateway, name, BESIDE, value);
+    let (title, curves, references, text): (_, _, _, fn(u64) -> String) = match pane {
+        Pane::QueueWait => (
+            "Queue wait",
+            vec![
+                curves("mean", &|row| row.mean(queue_wait)),
+                beside("p95", &p95(queue_wait)),
+            ],
+            limit(gateway, Trigger::QueueWait),
+            format::brief,
+        ),
+        Pane::Overhead => (
+            "Overhead",
+            vec![
+                curves("mean", &|row| row.mean(Series::Overhead)),
+                beside("p95", &p95(Series::Overhead)),
+            ],
+            overhead_references(),
+            format::brief,
+        ),
+        Pane::Load => (
+            "Load",
+            vec![curves("completed", &|row| Some(verdict::load(row)))],
+            limit(gateway, Trigger::Load),
+            format::rate,
+        ),
+        Pane::Memory => (
+            "Memory",
+            vec![
+                curves("RSS", &gauge(Gauge::Rss)),
+                beside("anonymous", &gauge(Gauge::RssAnon)),
+            ],
+            memory_references(gateway),
+            format::bytes,
+        ),
+        Pane::Processors => (
+            "Processors",
+            vec![
+                curves("gateway", &gauge(Gauge::Cpu)),
+                beside("host", &gauge(Gauge::HostCpu)),
+                curve(gateway, "steal", LIMIT, &gauge(Gauge::Steal)),
+            ],
+            baseline(gateway),
+            |permille| format::percent(permille, 1_000),
+        ),
+        Pane::Delay => (
+            "Scheduler delay",
+            vec![curves("slowest", &gauge(Gauge::SchedulerDelay))],
+            limit(gateway, Trigger::SchedulerDelay),
+            format::brief,
+        ),
+        _ => return None,
+    };
+    let now = curves[0].values.last().copied().flatten();
+    Some(Chart {
+        title: format!("{title} {}", format::or_none(now, text)),
+        curves,
+        references,
+        text,
+        seconds,
+    })
+}
+
+fn curve(
+    gateway: &Gateway,
+    name: &'static str,
+    colour: Color,
+    value: &dyn Fn(&Row) -> Option<u64>,
+) -> Curve {
+    Curve {
+        name,
+        values: gateway.rows().iter().map(value).collect(),
+        colour,
+    }
+}
+
+/// The limit in force, or, where none is known to hold here, what it is on a t3.medium.
+fn limit(gateway: &Gateway, trigger: Trigger) -> Vec<Reference> {
+    let judged = gateway.verdict.triggers.iter();
+    let judged = judged.filter(|it| it.trigger == trigger && it.limit > 0);
+    let reference = judged.map(|it| {
+        let is_known = it.level != Level::Reference;
+        let (name, colour) = if is_known {
+            ("limit", LIMIT)
+        } else {
+            ("of a t3.medium", COMPARED)
+        };
+        Reference {
+            name: name.to_owned(),
+            value: it.limit,
+            colour,
+        }
+    });
+    reference.collect()
+}
+
+fn memory_references(gateway: &Gateway) -> Vec<Reference> {
+    let mut references = limit(gateway, Trigger::Memory);
+    let share = format::percent(gateway.header().thresholds.memory_permille, 1_000);
+    for reference in &mut references {
+        reference.name = format!("{} ({share})", reference.name);
+    }
+    references
+}
+
+fn overhead_references() -> Vec<Reference> {
+    let (medium, xlarge) = Series::Overhead.reference_ns();
+    [(T3_MEDIUM.instance, medium), (T3_XLARGE.instance, xlarge)]
+        .into_iter()
+        .filter_map(|(name, value)| {
+            Some(Reference {
+                name: name.to_owned(),
+                value: value?,
+                colour: COMPARED,
+            })
+        })
+        .collect()
+}
+
+/// What a burstable instance may do for ever.
+fn baseline(gateway: &Gateway) -> Vec<Reference> {
+    let credits = gateway.credits();
+    let reference = credits.map(|credits| Reference {
+        name: "baseline".to_owned(),
+        value: credits.instance.baseline_permille,
+        colour: COMPARED,
+    });
+    reference.into_iter().collect()
+}
