@@ -258,7 +258,7 @@ impl Attached {
         }
         let records = std::iter::from_fn(|| self.samples.next(words));
         let records = records.take(RECORDS_MAX).collect();
-        Some(Reading {
+        let reading = Reading {
             attachment,
             path: self.opened.path().to_owned(),
             view: Rc::clone(&self.view),
@@ -269,7 +269,9 @@ impl Attached {
             records,
             records_missed: self.samples.missed(),
             figures: self.view.figures(words),
-        })
+        };
+        self.opened.let_go();
+        Some(reading)
     }
 }
 

@@ -207,10 +207,17 @@ mod tests {
     #[test]
     fn what_lies_beyond_the_top_counts_in_the_last_bucket() {
         assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_sum_that_has_wrapped_still_has_right_differences() {
         let mut histogram = Histogram::default();
-        histogram.record(u64::MAX);
-        histogram.record(u64::MAX);
-        assert_eq!((histogram.count, histogram.sum), (2, u64::MAX));
+        histogram.record(u64::MAX - 5);
+        let earlier = histogram.clone();
+        histogram.record(100);
+        assert_eq!(histogram.sum, 94);
+        let window = histogram.since(&earlier);
+        assert_eq!((window.count, window.sum), (1, 100));
     }
 
     #[test]

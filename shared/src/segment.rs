@@ -15,7 +15,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::layout::{HEADER_BYTES, MAGIC, State, header};
 
@@ -38,7 +38,8 @@ impl Map {
     ///
     /// What the system says.
     fn writable(file: &File, bytes: usize) -> io::Result<Self> {
-        let raw = MmapOptions::new().len(bytes).map_raw(file)?;
+        // The first touch of a page takes microseconds: now, and not when a second is closed.
+        let raw = MmapOptions::new().len(bytes).populate().map_raw(file)?;
         Ok(Self {
             raw,
             words: bytes / 8,
@@ -63,6 +64,13 @@ impl Map {
             raw,
             words: bytes / 8,
         })
+    }
+
+    /// Gives the pages that were touched back to the system.
+    fn let_go(&self) {
+        // SAFETY: the map is shared and of a file, so that its pages are read from there again: words that were, or are
+        // being, read have the file's value before and after.
+        let _ = unsafe { self.raw.unchecked_advise(UncheckedAdvice::DontNeed) };
     }
 
     /// The words of the file.
@@ -298,6 +306,12 @@ impl Opened {
             .metadata()
             .is_ok_and(|found| found.len() >= words.len() as u64 * 8);
         long_enough.then_some(words)
+    }
+
+    /// Gives the pages that were read back to the system, so that the gateway's memory is not counted as the reader's,
+    /// too. They are there again when they are read again.
+    pub fn let_go(&self) {
+        self.map.let_go();
     }
 
     /// Where it was opened.
