@@ -172,7 +172,12 @@ async fn metrics(State(desk): State<Arc<Desk>>, request: Request<Body>) -> Respo
     if let Err(error) = desk.access.admit(&request) {
         return answer_error(&error);
     }
-    exposed(desk.page())
+    exposed(aside(move || desk.page()).await.flatten())
+}
+
+/// Does what takes milliseconds, off the runtime that takes clients' connections in. None after a panic.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
 }
 
 /// The page, or that there is none at the moment. Half of it would look like a restart to whoever computes rates.

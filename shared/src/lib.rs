@@ -34,7 +34,8 @@
 //!
 //! A change that only adds a section, a name or a word that was reserved raises the minor version. There is room for
 //! that everywhere: what a reader of a lower version does not know, it finds named, and a reader of a higher one finds
-//! no name for what is not there yet. A change of meaning raises the major version, and a reader of another major version refuses, naming both.
+//! no name for what is not there yet. A change of meaning raises the major version, and so does another stage, outcome
+//! or fault of a record or another state of a slot; a reader of another major version refuses, naming both.
 //!
 //! # Invariants
 //!

@@ -11,7 +11,8 @@ use bifrost_shared::snapshot::Row;
 use bifrost_shared::wire::{FORMAT, Snapshot};
 use http::{Request, Uri};
 
-use super::Desk;
+use super::{Desk, aside};
+use crate::error::Error;
 use crate::routes::{answer_error, answer_json};
 use crate::telemetry::Telemetry;
 
@@ -20,7 +21,10 @@ pub(super) async fn snapshot(State(desk): State<Arc<Desk>>, request: Request<Bod
     if let Err(error) = desk.access.admit(&request) {
         return answer_error(&error);
     }
-    answer_json(&of(&desk.telemetry, since(request.uri())))
+    let since = since(request.uri());
+    aside(move || answer_json(&of(&desk.telemetry, since)))
+        .await
+        .unwrap_or_else(|| answer_error(&Error::Internal))
 }
 
 fn since(uri: &Uri) -> u64 {
