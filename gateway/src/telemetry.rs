@@ -182,6 +182,13 @@ fn add(word: &AtomicU64, by: u64) {
     word.store(sum, Ordering::Release);
 }
 
+/// What all threads have counted of one thing.
+fn sum(all: &[Arc<Counts>], of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+    all.iter()
+        .map(|counts| of(counts).load(Ordering::Acquire))
+        .sum()
+}
+
 impl Telemetry {
     /// Makes the segment and starts the exporter, which hands each record to `log`, if there is one. A segment that
     /// can't be made is a warning, never a reason not to serve.
@@ -247,12 +254,6 @@ impl Telemetry {
         self.sum(|counts| &counts.counters[counter.index()])
     }
 
-    /// Requests that ended with `fault`.
-    #[must_use]
-    pub fn faulted(&self, fault: Fault) -> u64 {
-        self.sum(|counts| &counts.faults[fault.index()])
-    }
-
     /// What was asked of the model in that place.
     #[must_use]
     pub fn asked(&self, model: usize) -> Asked {
@@ -275,11 +276,13 @@ impl Telemetry {
     pub fn in_flight(&self) -> u64 {
         // Ends are read first, and a thread that shows an end shows its beginning, so that a request which ends in
         // between can't make the difference negative.
+        let counts = self.counts();
+        let counted = |counter: Counter| sum(&counts, |counts| &counts.counters[counter.index()]);
         let ended: u64 = Outcome::ALL
             .into_iter()
-            .map(|outcome| self.counted(ended_as(outcome)))
+            .map(|outcome| counted(ended_as(outcome)))
             .sum();
-        self.counted(Counter::Started).saturating_sub(ended)
+        counted(Counter::Started).saturating_sub(ended)
     }
 
     /// What the segment shows now: as of the exporter's last visit.
@@ -314,11 +317,7 @@ impl Telemetry {
     }
 
     fn sum(&self, of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
-        let counts = self.counts();
-        counts
-            .iter()
-            .map(|counts| of(counts).load(Ordering::Acquire))
-            .sum()
+        sum(&self.counts(), of)
     }
 
     fn counts(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Counts>>> {
@@ -328,16 +327,18 @@ impl Telemetry {
     }
 
     fn counters(&self) -> [u64; Counter::COUNT] {
+        let counts = self.counts();
         let mut values = [0; Counter::COUNT];
         // Backwards, since what began stands first: see `in_flight`.
         for at in (0..Counter::COUNT).rev() {
-            values[at] = self.sum(|counts| &counts.counters[at]);
+            values[at] = sum(&counts, |counts| &counts.counters[at]);
         }
         values
     }
 
     fn faults(&self) -> [u64; Fault::COUNT] {
-        std::array::from_fn(|at| self.sum(|counts| &counts.faults[at]))
+        let counts = self.counts();
+        std::array::from_fn(|at| sum(&counts, |counts| &counts.faults[at]))
     }
 
     fn lost_by_runtime(&self) -> Vec<u64> {

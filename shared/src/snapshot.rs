@@ -210,11 +210,13 @@ impl Summary {
         self.sum.checked_div(self.count)
     }
 
-    const fn words(self) -> [u64; row::SERIES_WORDS] {
+    pub(crate) const fn words(self) -> [u64; row::SERIES_WORDS] {
         [self.count, self.sum, self.p50, self.p95, self.p99, self.max]
     }
 
-    const fn from_words([count, sum, p50, p95, p99, max]: [u64; row::SERIES_WORDS]) -> Self {
+    pub(crate) const fn from_words(
+        [count, sum, p50, p95, p99, max]: [u64; row::SERIES_WORDS],
+    ) -> Self {
         Self {
             count,
             sum,

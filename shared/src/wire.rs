@@ -71,14 +71,7 @@ pub(crate) mod series {
             .zip(all)
             .filter(|(_, it)| **it != Summary::default());
         into.collect_seq(some.map(|(place, it)| {
-            let Summary {
-                count,
-                sum,
-                p50,
-                p95,
-                p99,
-                max,
-            } = *it;
+            let [count, sum, p50, p95, p99, max] = it.words();
             [place, count, sum, p50, p95, p99, max]
         }))
     }
@@ -87,17 +80,10 @@ pub(crate) mod series {
         from: D,
     ) -> Result<[Summary; SERIES_ROOM], D::Error> {
         let mut all = [Summary::default(); SERIES_ROOM];
-        for [place, count, sum, p50, p95, p99, max] in Vec::<[u64; 7]>::deserialize(from)? {
+        for [place, words @ ..] in Vec::<[u64; 7]>::deserialize(from)? {
             let place = usize::try_from(place).ok();
             if let Some(at) = place.and_then(|place| all.get_mut(place)) {
-                *at = Summary {
-                    count,
-                    sum,
-                    p50,
-                    p95,
-                    p99,
-                    max,
-                };
+                *at = Summary::from_words(words);
             }
         }
         Ok(all)

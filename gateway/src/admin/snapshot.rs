@@ -1,7 +1,6 @@
 //! `/snapshot`: the segment as JSON, for a monitor on another machine, at the other end of a tunnel.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -12,6 +11,7 @@ use bifrost_shared::wire::{FORMAT, Snapshot};
 use http::{Request, Uri};
 
 use super::{Desk, aside};
+use crate::clock::unix_ns;
 use crate::error::Error;
 use crate::routes::{answer_error, answer_json};
 use crate::telemetry::Telemetry;
@@ -35,13 +35,12 @@ fn since(uri: &Uri) -> u64 {
 
 fn of(telemetry: &Telemetry, since: u64) -> Snapshot {
     let (view, words) = telemetry.view();
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
     // Rows first: a row that closes between the two must not be counted with figures that already hold it.
     let rows = rows(telemetry, since);
     Snapshot {
         format: FORMAT,
         at: monotonic_ns(),
-        unix_ns: u64::try_from(unix.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX),
+        unix_ns: unix_ns(),
         header: view.header.clone(),
         names: view.names_now(words),
         freshness: view.freshness(words),

@@ -78,19 +78,21 @@ impl AccessLog {
     /// Hands records over, or counts them as lost where too much waits already.
     pub(super) fn log(&mut self, records: &[Record]) {
         self.hand_names_over();
-        let handed = match (&self.names, &self.messages) {
-            (None, Some(messages)) => messages.try_send(Message::Records(records.into())),
-            // Without the names that belong to them, they would be told under wrong ones.
-            (Some(_), Some(_)) => Err(TrySendError::Full(Message::Records([].into()))),
-            (_, None) => return,
+        let Some(messages) = &self.messages else {
+            return;
         };
+        // Before the names that belong to them, they would be told under wrong ones.
+        let handed = self
+            .names
+            .is_none()
+            .then(|| messages.try_send(Message::Records(records.into())));
         match handed {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
+            Some(Ok(())) => {}
+            None | Some(Err(TrySendError::Full(_))) => {
                 self.lost.fetch_add(records.len() as u64, Ordering::Relaxed);
             }
             // Nobody reads any more, and it was said.
-            Err(TrySendError::Disconnected(_)) => self.messages = None,
+            Some(Err(TrySendError::Disconnected(_))) => self.messages = None,
         }
     }
 

@@ -152,7 +152,7 @@ impl Export {
                 let ended = self.batch[..count].iter();
                 self.records.clear();
                 self.records.extend(ended.map(|(record, ended)| Record {
-                    ended_at: now - self.clock.between(*ended, at),
+                    ended_at: now.saturating_sub(self.clock.between(*ended, at)),
                     in_flight,
                     worker: lane.runtime,
                     ..*record

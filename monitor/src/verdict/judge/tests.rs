@@ -109,6 +109,21 @@ const fn late(delay: u64) -> Told {
     Told { delay, ..CALM }
 }
 
+/// Holds how a trigger stands after so many seconds of one thing, and then of another.
+#[track_caller]
+fn check(trigger: Trigger, before: (u64, Told), then: (u64, Told), expected: Level) {
+    let mut judge = judge();
+    for (seconds, what) in [before, then] {
+        told(&mut judge, seconds, what);
+    }
+    let seconds = then.0;
+    assert_eq!(
+        level(&judge, trigger),
+        expected,
+        "{trigger:?} after {seconds} s"
+    );
+}
+
 /// What each trigger says after a calm minute and then so many seconds of something else.
 #[test]
 fn each_trigger_rises_by_its_own_rule() {
@@ -140,14 +155,7 @@ fn each_trigger_rises_by_its_own_rule() {
         (Trigger::SchedulerDelay, late(1_000_001), 60, Level::Watch),
         (Trigger::SchedulerDelay, late(GB), 60, Level::Watch),
     ] {
-        let mut judge = judge();
-        told(&mut judge, 60, CALM);
-        told(&mut judge, seconds, then);
-        assert_eq!(
-            level(&judge, trigger),
-            expected,
-            "{trigger:?} after {seconds} s"
-        );
+        check(trigger, (60, CALM), (seconds, then), expected);
     }
 }
 
@@ -222,14 +230,7 @@ fn each_trigger_falls_only_after_a_clear_minute() {
             Level::Ok,
         ),
     ] {
-        let mut judge = judge();
-        told(&mut judge, 600, raised);
-        told(&mut judge, seconds, then);
-        assert_eq!(
-            level(&judge, trigger),
-            expected,
-            "{trigger:?} after {seconds} s"
-        );
+        check(trigger, (600, raised), (seconds, then), expected);
     }
 }
 
