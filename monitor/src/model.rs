@@ -9,19 +9,20 @@ pub(crate) mod history;
 pub(crate) mod journal;
 pub(crate) mod listed;
 pub(crate) mod liveness;
+pub(crate) mod moments;
 pub(crate) mod observation;
 pub(crate) mod peaks;
 pub(crate) mod requests;
 pub(crate) mod samples;
+mod slice;
 pub(crate) mod slots;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bifrost_shared::credits::Credits;
 use bifrost_shared::histogram::Histogram;
-use bifrost_shared::layout::{Counter, Gauge, NameKind, SECONDS_CAPACITY};
+use bifrost_shared::layout::{Counter, Gauge, NameKind};
 use bifrost_shared::record::{NONE, Record};
 use bifrost_shared::slot::{Slot, SlotState};
 use bifrost_shared::snapshot::{Figures, Freshness, Header, Row, Runtime, View};
@@ -34,6 +35,7 @@ use history::History;
 use journal::{Episodes, Journal, Subject, Weight};
 use listed::{Listed, ListedSeries};
 use liveness::Liveness;
+use moments::Moments;
 use observation::{Observation, Reading, Sight, Trouble};
 use peaks::Peaks;
 use requests::Requests;
@@ -317,11 +319,9 @@ pub(crate) struct Gateway {
     is_replayed: bool,
     at: u64,
     unix_ns: u64,
-    figures: Option<Figures>,
-    /// At most as many as the segment keeps, oldest first.
-    rows: VecDeque<Row>,
-    /// How many of `rows` were closed before we came.
-    rows_before: usize,
+    figures: Option<Rc<Figures>>,
+    last_row: Option<Box<Row>>,
+    moments: Moments,
     history: History,
     judge: Judge,
     requests: Requests,
@@ -338,7 +338,6 @@ impl Gateway {
     fn new(reading: Reading, at: u64, unix_ns: u64, journal: &mut Journal) -> Self {
         let header = &reading.view.header;
         let judge = Judge::new(header);
-        let rows_before = reading.rows.len().min(SECONDS_CAPACITY);
         let mut gateway = Self {
             liveness: Liveness::of(&reading, at),
             verdict: judge.verdict(None),
@@ -350,9 +349,9 @@ impl Gateway {
             at,
             unix_ns,
             figures: None,
-            rows: VecDeque::new(),
-            rows_before: 0,
-            history: History::default(),
+            last_row: None,
+            moments: Moments::default(),
+            history: History::after(&reading.rows),
             judge,
             requests: Requests::default(),
             peaks: Peaks::default(),
@@ -363,7 +362,6 @@ impl Gateway {
         };
         journal.liveness(unix_ns, gateway.liveness);
         gateway.absorb(reading, at, unix_ns, journal);
-        gateway.rows_before = rows_before;
         gateway
     }
 
@@ -386,6 +384,7 @@ impl Gateway {
         }
         self.requests.missed = reading.records_missed;
         if let Some(figures) = reading.figures {
+            let figures = Rc::new(figures);
             let exported_at = self.freshness.exporter_at;
             self.history.absorb(exported_at, &figures);
             self.slot_history.absorb(exported_at, &figures.slots);
@@ -408,11 +407,8 @@ impl Gateway {
         }
         self.episodes.absorb(&row, journal);
         self.peaks.absorb(&row);
-        self.rows.push_back(row);
-        if self.rows.len() > SECONDS_CAPACITY {
-            self.rows.pop_front();
-            self.rows_before = self.rows_before.saturating_sub(1);
-        }
+        self.moments.absorb(&row);
+        self.last_row = Some(Box::new(row));
     }
 
     fn judged(&mut self, unix_ns: u64, verdict: Verdict, journal: &mut Journal) {
@@ -520,8 +516,7 @@ impl Gateway {
         if self.is_younger_than(window) {
             return self.figures.as_ref()?.histograms.get(place).cloned();
         }
-        let before: Vec<_> = self.rows.iter().take(self.rows_before).collect();
-        Some(self.history.window(place, window.ns(), &before))
+        Some(self.history.window(place, window.ns()))
     }
 
     /// Who writes the segment.
@@ -550,9 +545,14 @@ impl Gateway {
         self.unix_ns
     }
 
-    /// Its closed seconds, oldest first.
-    pub(crate) const fn rows(&self) -> &VecDeque<Row> {
-        &self.rows
+    /// Its last closed second.
+    pub(crate) fn last_row(&self) -> Option<&Row> {
+        self.last_row.as_deref()
+    }
+
+    /// What charts tell of its closed seconds.
+    pub(crate) const fn moments(&self) -> &Moments {
+        &self.moments
     }
 
     /// What reading the clock takes of a stage's time, nanoseconds, rounded up: less than that is no figure.
@@ -608,9 +608,9 @@ impl Gateway {
     }
 
     fn gauge_at(&self, place: usize) -> Option<u64> {
-        let gauges = match (&self.figures, self.rows.back()) {
+        let gauges = match (&self.figures, &self.last_row) {
             (Some(figures), _) => &figures.gauges,
-            (None, row) => &row?.gauges,
+            (None, row) => &row.as_ref()?.gauges,
         };
         gauges.get(place).copied()
     }

@@ -77,7 +77,7 @@ pub(crate) fn line(model: &Model, look: Look) -> String {
 }
 
 fn gist(model: &Model, gateway: &Gateway) -> String {
-    let row = gateway.rows().back();
+    let row = gateway.last_row();
     let time = |value| format::or_none(value, format::brief);
     let now = |series| time(row.and_then(|row| row.mean(series)));
     let queue_wait = Series::Stage(Stage::QueueWait);

@@ -1,19 +1,25 @@
 //! The last minutes of every distribution, so that a window is what was counted in it and nothing else.
 //!
-//! Kept are differences of the segment's cumulative histograms, one a second at most, and of them only the buckets that
-//! changed: some 8 KB a busy second, where 300 whole snapshots would be 50 MB. For the time before the monitor came
-//! there are only the closed seconds' own figures; a distribution is made of them that has their exact sums and counts,
-//! and quantiles that are right where the seconds were alike.
+//! Kept are differences of the segment's cumulative histograms, one a second at most: some 2 KB a busy second, where 300
+//! whole snapshots would be 70 MB. For the time before the monitor came there are only the closed seconds' own figures; a
+//! distribution is made of them that has their exact sums and counts, and quantiles that are right where the seconds were
+//! alike.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bifrost_shared::histogram::{Histogram, bucket_of};
+use bifrost_shared::layout::SERIES_ROOM;
 use bifrost_shared::snapshot::{Figures, Row, Summary};
 
+use super::slice::Slice;
 use crate::format::SECOND;
 
-/// Differences kept: as many seconds as the longest window has.
-const SECONDS_MAX: usize = 301;
+/// The longest window, seconds.
+const WINDOW_MAX: usize = 300;
+/// Differences kept: one more than the seconds of the longest window, which may end within one.
+const SLICES_MAX: usize = WINDOW_MAX + 1;
 
 /// Values that a stretch between two quantiles of a closed second is told by.
 const STEPS: u64 = 16;
@@ -21,90 +27,109 @@ const STEPS: u64 = 16;
 /// The shares of a second's values that do not exceed its p50, p95, p99 and maximum, in percent.
 const SHARES: [u64; 4] = [50, 95, 99, 100];
 
-/// What was counted between two looks at the segment.
-#[derive(Debug, Clone)]
-struct Slice {
-    /// When it ended, on the clock of the exporter's heartbeat.
-    ended_at: u64,
-    series: Vec<Sparse>,
-}
-
-/// A histogram without its empty buckets.
-#[derive(Debug, Clone)]
-struct Sparse {
-    /// Packed: they are most of what the monitor keeps. No second counts more than 2^32 values in a bucket.
-    buckets: Box<[(u16, u32)]>,
-    count: u64,
-    sum: u64,
-    max: u64,
-}
-
 /// Distributions of the recent past.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
+    /// The seconds that were closed before the first figures came, oldest first; as long as a window reaches back to them.
+    before: Vec<Row>,
     slices: VecDeque<Slice>,
     /// The cumulative figures that the next slice is the difference to, and when they were.
-    base: Option<(u64, Vec<Histogram>)>,
-    latest: Option<(u64, Vec<Histogram>)>,
+    base: Option<(u64, Rc<Figures>)>,
+    latest: Option<(u64, Rc<Figures>)>,
     /// When the first figures came.
     since: u64,
+    /// What was asked for last: a screen asks for every series at each look, and this part changes once a second.
+    closed: RefCell<Option<Closed>>,
+}
+
+/// What each series counted in a window up to the base.
+#[derive(Debug, Clone)]
+struct Closed {
+    window: u64,
+    until: u64,
+    series: Vec<Histogram>,
 }
 
 impl History {
+    /// A history of a gateway whose closed seconds are `rows`, before its first figures.
+    pub(crate) fn after(rows: &[Row]) -> Self {
+        Self {
+            before: rows[rows.len().saturating_sub(WINDOW_MAX)..].to_vec(),
+            ..Self::default()
+        }
+    }
+
     /// Takes the figures of a moment, on the clock of the exporter's heartbeat. Figures no newer than the last are
     /// those of a gateway that has stopped writing.
-    pub(crate) fn absorb(&mut self, at: u64, figures: &Figures) {
-        if self
-            .latest
-            .as_ref()
-            .is_some_and(|(latest, _)| at <= *latest)
-        {
+    pub(crate) fn absorb(&mut self, at: u64, figures: &Rc<Figures>) {
+        if self.latest.as_ref().is_some_and(|(last, _)| at <= *last) {
             return;
         }
         match &self.base {
             None => {
                 self.since = at;
-                self.base = Some((at, figures.histograms.clone()));
+                self.base = Some((at, Rc::clone(figures)));
             }
             Some((since, base)) if at - since >= SECOND => {
-                self.slices
-                    .push_back(Slice::between(at, base, &figures.histograms));
-                self.base = Some((at, figures.histograms.clone()));
+                let slice = Slice::between(at, &base.histograms, &figures.histograms);
+                self.slices.push_back(slice);
+                self.base = Some((at, Rc::clone(figures)));
             }
             Some(_) => {}
         }
-        if self.slices.len() > SECONDS_MAX {
+        if self.slices.len() > SLICES_MAX {
             self.slices.pop_front();
         }
-        self.latest = Some((at, figures.histograms.clone()));
+        self.latest = Some((at, Rc::clone(figures)));
+        if self.covers(WINDOW_MAX as u64 * SECOND) {
+            self.before = vec![];
+        }
     }
 
-    /// What the series at `place` counted in the last `window` nanoseconds before the latest figures. `rows` are the seconds that
-    /// were closed before the first figures came, oldest first.
-    pub(crate) fn window(&self, place: usize, window: u64, rows: &[&Row]) -> Histogram {
-        let mut whole = Histogram::default();
-        let Some((now, latest)) = &self.latest else {
-            add_rows(&mut whole, place, window, rows);
-            return whole;
-        };
-        let from = now.saturating_sub(window);
-        for slice in self.slices.iter().rev() {
-            if slice.ended_at <= from {
-                break;
+    /// What the series at `place` counted in the last `window` nanoseconds before the last whole second, and since.
+    pub(crate) fn window(&self, place: usize, window: u64) -> Histogram {
+        let mut whole = self.closed(place, window);
+        if let (Some((_, base)), Some((_, latest))) = (&self.base, &self.latest) {
+            let recent = latest.histograms[place].since(&base.histograms[place]);
+            for (sum, count) in whole.buckets.iter_mut().zip(&recent.buckets) {
+                *sum = sum.saturating_add(*count);
             }
-            if let Some(part) = slice.series.get(place) {
-                part.add_to(&mut whole);
-            }
+            whole.count = whole.count.saturating_add(recent.count);
+            whole.sum = whole.sum.saturating_add(recent.sum);
+            whole.max = whole.max.max(recent.max);
         }
-        if let Some((_, base)) = &self.base {
-            Sparse::between(&base[place], &latest[place]).add_to(&mut whole);
-        }
-        let before = window.saturating_sub(now - self.since);
-        add_rows(&mut whole, place, before, rows);
         whole
     }
 
-    /// How much of the last `window` nanoseconds the kept differences cover.
+    fn closed(&self, place: usize, window: u64) -> Histogram {
+        let until = self.base.as_ref().map_or(0, |(at, _)| *at);
+        let mut closed = self.closed.borrow_mut();
+        let is_known = |it: &Closed| (it.window, it.until) == (window, until);
+        if !closed.as_ref().is_some_and(is_known) {
+            *closed = Some(Closed {
+                window,
+                until,
+                series: self.sums(window, until),
+            });
+        }
+        let series = closed.as_ref().map(|it| it.series[place].clone());
+        series.unwrap_or_default()
+    }
+
+    /// What each series counted in the `window` before `until`, the base's moment.
+    fn sums(&self, window: u64, until: u64) -> Vec<Histogram> {
+        let mut sums = vec![Histogram::default(); SERIES_ROOM];
+        let from = until.saturating_sub(window);
+        let recent = self.slices.iter().rev();
+        for slice in recent.take_while(|slice| slice.ended_at > from) {
+            slice.add_to(&mut sums);
+        }
+        let before = window.saturating_sub(until - self.since);
+        add_rows(&mut sums, before, &self.before);
+        sums
+    }
+
+    /// Whether the kept differences cover the last `window` nanoseconds.
     pub(crate) fn covers(&self, window: u64) -> bool {
         self.latest
             .as_ref()
@@ -112,52 +137,14 @@ impl History {
     }
 }
 
-impl Slice {
-    fn between(ended_at: u64, earlier: &[Histogram], later: &[Histogram]) -> Self {
-        let pairs = earlier.iter().zip(later);
-        Self {
-            ended_at,
-            series: pairs
-                .map(|(earlier, later)| Sparse::between(earlier, later))
-                .collect(),
-        }
-    }
-}
-
-impl Sparse {
-    fn between(earlier: &Histogram, later: &Histogram) -> Self {
-        let difference = later.since(earlier);
-        let buckets = difference.buckets.iter().enumerate();
-        Self {
-            buckets: buckets
-                .filter(|(_, count)| **count > 0)
-                .map(|(bucket, count)| {
-                    let bucket = u16::try_from(bucket).expect("a histogram has some 1,150 buckets");
-                    (bucket, u32::try_from(*count).unwrap_or(u32::MAX))
-                })
-                .collect(),
-            count: difference.count,
-            sum: difference.sum,
-            max: difference.max,
-        }
-    }
-
-    fn add_to(&self, whole: &mut Histogram) {
-        for (bucket, count) in &*self.buckets {
-            add(whole, usize::from(*bucket), u64::from(*count));
-        }
-        whole.count = whole.count.saturating_add(self.count);
-        whole.sum = whole.sum.saturating_add(self.sum);
-        whole.max = whole.max.max(self.max);
-    }
-}
-
-/// Adds what the closed seconds say of the series at `place`, those of the last `window` nanoseconds before the last of them.
-fn add_rows(whole: &mut Histogram, place: usize, window: u64, rows: &[&Row]) {
+/// Adds what the closed seconds say of each series, those of the last `window` nanoseconds before the last of them.
+fn add_rows(sums: &mut [Histogram], window: u64, rows: &[Row]) {
     let Some(last) = rows.last() else { return };
     let from = last.ended_at.saturating_sub(window);
     for row in rows.iter().rev().take_while(|row| row.ended_at > from) {
-        add_row(whole, &row.series[place]);
+        for (sum, summary) in sums.iter_mut().zip(&row.series) {
+            add_row(sum, summary);
+        }
     }
 }
 
@@ -209,7 +196,6 @@ fn add(whole: &mut Histogram, bucket: usize, count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use bifrost_shared::layout::SERIES_ROOM;
     use bifrost_shared::stage::Stage;
 
     use super::*;
@@ -217,12 +203,12 @@ mod tests {
 
     const QUEUE: usize = Stage::QueueWait.index();
 
-    fn figures(values: &[u64]) -> Figures {
+    fn figures(values: &[u64]) -> Rc<Figures> {
         let mut figures = fixture::figures();
         for value in values {
             figures.histograms[QUEUE].record(*value);
         }
-        figures
+        Rc::new(figures)
     }
 
     #[test]
@@ -233,7 +219,7 @@ mod tests {
             values.push(1_000 * second);
             history.absorb(second * SECOND, &figures(&values));
         }
-        let window = history.window(QUEUE, 10 * SECOND, &[]);
+        let window = history.window(QUEUE, 10 * SECOND);
         assert_eq!(window.count, 10);
         assert_eq!(window.mean(), Some(15_500)); // 11,000 to 20,000
         assert!(history.covers(20 * SECOND) && !history.covers(21 * SECOND));
@@ -244,7 +230,7 @@ mod tests {
         let mut history = History::default();
         history.absorb(1, &figures(&[5]));
         history.absorb(SECOND / 2, &figures(&[5, 7, 9]));
-        let window = history.window(QUEUE, 10 * SECOND, &[]);
+        let window = history.window(QUEUE, 10 * SECOND);
         assert_eq!((window.count, window.sum, window.max), (2, 16, 9));
     }
 
@@ -256,7 +242,7 @@ mod tests {
         for _ in 0..50 {
             history.absorb(3 * SECOND, &figures(&[5, 7]));
         }
-        assert_eq!(history.window(QUEUE, 10 * SECOND, &[]).sum, 7);
+        assert_eq!(history.window(QUEUE, 10 * SECOND).sum, 7);
     }
 
     #[test]
@@ -269,10 +255,9 @@ mod tests {
                 ..row
             })
             .collect();
-        let rows: Vec<_> = rows.iter().collect();
-        let mut history = History::default();
+        let mut history = History::after(&rows);
         history.absorb(7_000 * SECOND, &figures(&[]));
-        let window = history.window(QUEUE, 10 * SECOND, &rows);
+        let window = history.window(QUEUE, 10 * SECOND);
         assert_eq!((window.count, window.mean()), (2_000, Some(40_000)));
         let row = &rows[0].series[QUEUE];
         for (share, expected) in [(0.5, row.p50), (0.95, row.p95), (0.99, row.p99)] {
@@ -283,7 +268,7 @@ mod tests {
         }
         // Four seconds on, six of the window's ten are still from before.
         history.absorb(7_004 * SECOND, &figures(&[1]));
-        assert_eq!(history.window(QUEUE, 10 * SECOND, &rows).count, 1_201);
+        assert_eq!(history.window(QUEUE, 10 * SECOND).count, 1_201);
     }
 
     #[test]
@@ -293,8 +278,7 @@ mod tests {
             ..fixture::row(1_000, queue_wait)
         };
         let rows = [row(1, 80_000), row(2, 100_000)];
-        let rows: Vec<_> = rows.iter().collect();
-        let window = History::default().window(QUEUE, 60 * SECOND, &rows);
+        let window = History::after(&rows).window(QUEUE, 60 * SECOND);
         let p50 = window.quantile(0.5).unwrap();
         assert!((82_000..=98_000).contains(&p50), "{p50}");
         assert_eq!(window.mean(), Some(90_000));
@@ -306,7 +290,7 @@ mod tests {
             ended_at: SECOND,
             ..fixture::row(100, 10)
         };
-        let window = History::default().window(QUEUE, 60 * SECOND, &[&row]);
+        let window = History::after(&[row]).window(QUEUE, 60 * SECOND);
         assert_eq!((window.count, window.mean()), (100, Some(10)));
     }
 
@@ -317,7 +301,7 @@ mod tests {
             series: [fixture::LARGEST; SERIES_ROOM],
             ..fixture::row(1, 1)
         };
-        let window = History::default().window(QUEUE, u64::MAX, &[&row, &row]);
+        let window = History::after(&[row.clone(), row]).window(QUEUE, u64::MAX);
         assert_eq!((window.count, window.sum), (u64::MAX, u64::MAX));
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Judge {
     limits: Limits,
     seconds: Seconds,
     standings: [Option<Standing>; Trigger::ALL.len()],
+    /// What the seconds so far say of each trigger. A screen asks far more often than there are new ones.
+    findings: [Finding; Trigger::ALL.len()],
     /// None where the instance has no CPU credits, or is not known.
     credits: Option<credits::Estimator>,
 }
@@ -31,9 +33,11 @@ pub(crate) struct Judge {
 impl Judge {
     /// A judge of the gateway that `header` is of.
     pub(crate) fn new(header: &Header) -> Self {
+        let (limits, seconds) = (Limits::of(header), Seconds::default());
         Self {
-            limits: Limits::of(header),
-            seconds: Seconds::default(),
+            findings: Trigger::ALL.map(|it| finding(it, &limits, &seconds, None)),
+            limits,
+            seconds,
             standings: [None; Trigger::ALL.len()],
             credits: credits::Estimator::new(&header.instance, header.credit_mode),
         }
@@ -45,13 +49,13 @@ impl Judge {
             credits.absorb(row);
         }
         self.seconds.push(Second::of(row));
-        for (place, trigger) in Trigger::ALL.into_iter().enumerate() {
-            let finding = self.finding(trigger);
-            let standing = match self.standings[place] {
-                Some(before) => before.after(&finding, row.ended_at),
+        let (limits, seconds, credits) = (&self.limits, &self.seconds, self.credits());
+        self.findings = Trigger::ALL.map(|it| finding(it, limits, seconds, credits));
+        for (standing, finding) in self.standings.iter_mut().zip(&self.findings) {
+            *standing = Some(match standing {
+                Some(before) => before.after(finding, row.ended_at),
                 None => Standing::new(finding.level, row.ended_at),
-            };
-            self.standings[place] = Some(standing);
+            });
         }
     }
 
@@ -159,7 +163,7 @@ impl Judge {
 
     fn judged(&self, place: usize) -> Judged {
         let trigger = Trigger::ALL[place];
-        let finding = self.finding(trigger);
+        let finding = &self.findings[place];
         let last = self.seconds.last().map_or(0, |second| second.ended_at);
         let standing = self.standings[place].unwrap_or(Standing::new(finding.level, last));
         Judged {
@@ -175,18 +179,23 @@ impl Judge {
             reached_in: finding.reached_in,
         }
     }
+}
 
-    fn finding(&self, trigger: Trigger) -> Finding {
-        let limit = self.limits.of_trigger(trigger);
-        let mut finding = match trigger {
-            Trigger::CreditRunway => rules::credit_runway(self.credits(), limit),
-            _ => rules::finding(trigger, &self.seconds, limit),
-        };
-        if !self.limits.hold || limit == 0 {
-            finding.level = Level::Reference;
-        }
-        finding
+fn finding(
+    trigger: Trigger,
+    limits: &Limits,
+    seconds: &Seconds,
+    credits: Option<Credits>,
+) -> Finding {
+    let limit = limits.of_trigger(trigger);
+    let mut finding = match trigger {
+        Trigger::CreditRunway => rules::credit_runway(credits, limit),
+        _ => rules::finding(trigger, seconds, limit),
+    };
+    if !limits.hold || limit == 0 {
+        finding.level = Level::Reference;
     }
+    finding
 }
 
 /// How a trigger stands, and how it came to.

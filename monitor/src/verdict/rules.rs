@@ -15,6 +15,7 @@ pub(super) const BUSY_ROWS_MIN: u64 = 30;
 const SLOPE_REACH: u64 = 600;
 
 /// What the rows say of one trigger, without regard to how it stood before.
+#[derive(Debug, Clone)]
 pub(super) struct Finding {
     /// How it would stand.
     pub(super) level: Level,

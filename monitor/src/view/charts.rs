@@ -1,8 +1,6 @@
 //! The charts: which figures, and what each is held to.
 
-use bifrost_shared::layout::Gauge;
-use bifrost_shared::snapshot::Row;
-use bifrost_shared::stage::{Series, Stage};
+use bifrost_shared::stage::Series;
 use bifrost_shared::thresholds::{T3_MEDIUM, T3_XLARGE};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +10,8 @@ use super::chart::{Chart, Curve, Reference};
 use crate::format;
 use crate::model::Gateway;
 use crate::model::focus::Pane;
-use crate::verdict::{self, Level, Trigger};
+use crate::model::moments::Moment;
+use crate::verdict::{Level, Trigger};
 
 /// Seconds that a chart tells of among others, and alone.
 const SECONDS: usize = 300;
@@ -38,22 +37,17 @@ pub(super) fn render(
 }
 
 fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
-    let p95 = |series: Series| {
-        move |row: &Row| {
-            let summary = row.summary(series);
-            (summary.count > 0).then_some(summary.p95)
-        }
+    let curve = |name, colour, value: fn(&Moment) -> Option<u64>| Curve {
+        name,
+        values: gateway.moments().last(seconds).map(value).collect(),
+        colour,
     };
-    let gauge = |gauge: Gauge| move |row: &Row| Some(row.gauge(gauge));
-    let queue_wait = Series::Stage(Stage::QueueWait);
-    let curves = |name, main: &dyn Fn(&Row) -> Option<u64>| curve(gateway, name, MAIN, main);
-    let beside = |name, value: &dyn Fn(&Row) -> Option<u64>| curve(gateway, name, BESIDE, value);
     let (title, curves, references, text): (_, _, _, fn(u64) -> String) = match pane {
         Pane::QueueWait => (
             "Queue wait",
             vec![
-                curves("mean", &|row| row.mean(queue_wait)),
-                beside("p95", &p95(queue_wait)),
+                curve("mean", MAIN, |it| it.queue_wait.mean),
+                curve("p95", BESIDE, |it| it.queue_wait.p95),
             ],
             limit(gateway, Trigger::QueueWait),
             format::brief,
@@ -61,23 +55,23 @@ fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
         Pane::Overhead => (
             "Overhead",
             vec![
-                curves("mean", &|row| row.mean(Series::Overhead)),
-                beside("p95", &p95(Series::Overhead)),
+                curve("mean", MAIN, |it| it.overhead.mean),
+                curve("p95", BESIDE, |it| it.overhead.p95),
             ],
             overhead_references(),
             format::brief,
         ),
         Pane::Load => (
             "Load",
-            vec![curves("completed", &|row| Some(verdict::load(row)))],
+            vec![curve("completed", MAIN, |it| Some(it.load))],
             limit(gateway, Trigger::Load),
             format::rate,
         ),
         Pane::Memory => (
             "Memory",
             vec![
-                curves("RSS", &gauge(Gauge::Rss)),
-                beside("anonymous", &gauge(Gauge::RssAnon)),
+                curve("RSS", MAIN, |it| Some(it.rss)),
+                curve("anonymous", BESIDE, |it| Some(it.rss_anon)),
             ],
             memory_references(gateway),
             format::bytes,
@@ -85,16 +79,16 @@ fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
         Pane::Processors => (
             "Processors",
             vec![
-                curves("gateway", &gauge(Gauge::Cpu)),
-                beside("host", &gauge(Gauge::HostCpu)),
-                curve(gateway, "steal", LIMIT, &gauge(Gauge::Steal)),
+                curve("gateway", MAIN, |it| Some(it.cpu)),
+                curve("host", BESIDE, |it| Some(it.host_cpu)),
+                curve("steal", LIMIT, |it| Some(it.steal)),
             ],
             baseline(gateway),
             |permille| format::percent(permille, 1_000),
         ),
         Pane::Delay => (
             "Scheduler delay",
-            vec![curves("slowest", &gauge(Gauge::SchedulerDelay))],
+            vec![curve("slowest", MAIN, |it| Some(it.delay))],
             limit(gateway, Trigger::SchedulerDelay),
             format::brief,
         ),
@@ -108,19 +102,6 @@ fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
         text,
         seconds,
     })
-}
-
-fn curve(
-    gateway: &Gateway,
-    name: &'static str,
-    colour: Color,
-    value: &dyn Fn(&Row) -> Option<u64>,
-) -> Curve {
-    Curve {
-        name,
-        values: gateway.rows().iter().map(value).collect(),
-        colour,
-    }
 }
 
 /// The limit in force, or, where none is known to hold here, what it is on a t3.medium.

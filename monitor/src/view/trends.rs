@@ -1,8 +1,5 @@
 //! The last minutes as lines over time, one bar a second, the newest at the right.
 
-use bifrost_shared::layout::Gauge;
-use bifrost_shared::snapshot::Row;
-use bifrost_shared::stage::{Series, Stage};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
@@ -11,7 +8,7 @@ use ratatui::widgets::{Sparkline, Widget as _};
 use super::style;
 use crate::format;
 use crate::model::Gateway;
-use crate::verdict;
+use crate::model::moments::Moment;
 
 /// Rows of one line over time below which it says nothing: its title and a bar.
 const ROWS_MIN: u16 = 2;
@@ -23,39 +20,39 @@ const STEPS: u64 = 10_000;
 /// One figure over time.
 struct Trend {
     name: &'static str,
-    value: fn(&Row) -> Option<u64>,
+    value: fn(&Moment) -> Option<u64>,
     text: fn(u64) -> String,
 }
 
 const TRENDS: [Trend; 6] = [
     Trend {
         name: "queue wait, mean",
-        value: |row| row.mean(Series::Stage(Stage::QueueWait)),
+        value: |it| it.queue_wait.mean,
         text: format::brief,
     },
     Trend {
         name: "load, completed",
-        value: |row| Some(verdict::load(row)),
+        value: |it| Some(it.load),
         text: format::rate,
     },
     Trend {
         name: "in flight",
-        value: |row| Some(row.gauge(Gauge::InFlight)),
+        value: |it| Some(it.in_flight),
         text: format::count,
     },
     Trend {
         name: "memory, RSS",
-        value: |row| Some(row.gauge(Gauge::Rss)),
+        value: |it| Some(it.rss),
         text: format::bytes,
     },
     Trend {
         name: "overhead, mean",
-        value: |row| row.mean(Series::Overhead),
+        value: |it| it.overhead.mean,
         text: format::brief,
     },
     Trend {
         name: "waiting",
-        value: |row| Some(row.gauge(Gauge::Waiting)),
+        value: |it| Some(it.waiting),
         text: format::count,
     },
 ];
@@ -69,9 +66,8 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
 }
 
 fn one(area: Rect, buffer: &mut Buffer, trend: &Trend, gateway: &Gateway) {
-    let rows = gateway.rows();
-    let skipped = rows.len().saturating_sub(area.width.into());
-    let values: Vec<_> = rows.iter().skip(skipped).map(trend.value).collect();
+    let moments = gateway.moments().last(area.width.into());
+    let values: Vec<_> = moments.map(trend.value).collect();
     let text = |value: Option<u64>| value.map_or(format::NONE.to_owned(), trend.text);
     let last = values.last().copied().flatten();
     let highest = values.iter().copied().flatten().max();
