@@ -25,6 +25,7 @@ mod format;
 mod input;
 mod model;
 mod origin;
+mod packed;
 mod picture;
 mod react;
 mod recording;

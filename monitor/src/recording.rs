@@ -5,7 +5,9 @@
 //! {"gateway":{"path":…,"header":{…},"names":[…]}}     another gateway from here on
 //! {"past":{"ended_at":…,"counters":[…],…}}            a second that was closed before; as many as there were
 //! {"figures":{…}}                                     since its start, up to here
-//! {"look":{"at":…,"alive":true,…,"rows":[…]}}         a look, and the seconds that had been closed since the last
+//! {"look":{"at":…,"alive":true,…,"rows":[…],"requests":[…]}}
+//!                                                     a look, and what is new since the last: closed seconds; the
+//!                                                     slowest whole request, and the slowest that went wrong
 //! {"standing":{…}}                                    faults, runtimes, providers and keys, now and then
 //! {"names":[…]}                                       labels have changed
 //! {"nothing":{"at":…,"trouble":{…}}}                  there was no gateway to see
@@ -20,6 +22,7 @@ pub(crate) mod replay;
 
 use std::path::PathBuf;
 
+use bifrost_shared::record::Record;
 use bifrost_shared::snapshot::{Figures, Freshness, Header, Name, Row};
 use bifrost_shared::wire;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -71,6 +74,8 @@ struct Look {
     #[serde(flatten)]
     freshness: Freshness,
     rows: Vec<Row>,
+    #[serde(default, with = "wire::records", skip_serializing_if = "Vec::is_empty")]
+    requests: Vec<Record>,
 }
 
 /// A look at none.
@@ -160,11 +165,27 @@ impl Told {
     }
 }
 
+/// What is to be seen at the end of a recording of `scenario`.
+#[cfg(test)]
+pub(crate) fn of(scenario: crate::scenario::Scenario) -> crate::model::Model {
+    use crate::source::Source as _;
+
+    let (_scratch, path) = tests::scratch();
+    tests::record(scenario, &path);
+    let mut model = crate::model::Model::default();
+    let mut looks = tests::replayed(&path);
+    while !looks.is_over() {
+        model.absorb(looks.poll());
+    }
+    model
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
 
+    use bifrost_shared::record::Outcome;
     use serde_json::Value;
     use tempfile::TempDir;
 
@@ -177,7 +198,7 @@ mod tests {
     use crate::source::paced::Paced;
     use recorder::Recorder;
 
-    fn scratch() -> (TempDir, PathBuf) {
+    pub(super) fn scratch() -> (TempDir, PathBuf) {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("a.jsonl");
         (scratch, path)
@@ -218,12 +239,12 @@ mod tests {
         Box::new(Paced::new(scenario::Looks::of(scenario), None).unwrap())
     }
 
-    fn replayed(path: &Path) -> Paced<replay::Looks> {
+    pub(super) fn replayed(path: &Path) -> Paced<replay::Looks> {
         Paced::new(replay::Looks::open(path), None).unwrap()
     }
 
     /// Records all of `scenario`, and says what was seen.
-    fn record(scenario: Scenario, path: &Path) -> Vec<String> {
+    pub(super) fn record(scenario: Scenario, path: &Path) -> Vec<String> {
         let mut recorder = Recorder::new(source(scenario));
         recorder.start(path).unwrap();
         let seen = history(&mut recorder);
@@ -243,6 +264,39 @@ mod tests {
                 assert_eq!(shown, seen, "{scenario:?}, second {second}");
             }
         }
+    }
+
+    #[test]
+    fn of_each_second_the_slowest_request_and_the_slowest_that_went_wrong_are_kept() {
+        let requests = |source: &mut dyn Source| {
+            let mut all: Vec<Vec<Record>> = vec![];
+            while !source.is_over() {
+                let Sight::Gateway(reading) = source.poll().sight else {
+                    panic!("this one lives");
+                };
+                all.push(reading.records);
+            }
+            all
+        };
+        let (_scratch, path) = scratch();
+        record(Scenario::Calm, &path);
+        let seen = requests(source(Scenario::Calm).as_mut());
+        let shown = requests(&mut replayed(&path));
+        assert_eq!(seen.len(), shown.len());
+        let mut wrong = 0;
+        for (seen, shown) in seen.iter().zip(&shown).skip(1) {
+            let is_whole = |it: &&Record| it.outcome == Outcome::Completed;
+            let slowest = |records: &[Record], whole: bool| {
+                let some = records.iter().filter(|it| is_whole(it) == whole);
+                some.map(|it| it.total).max()
+            };
+            for whole in [true, false] {
+                assert_eq!(slowest(shown, whole), slowest(seen, whole));
+            }
+            assert!(shown.len() <= 2);
+            wrong += shown.iter().filter(|it| !is_whole(it)).count();
+        }
+        assert!(wrong > 0, "the invented gateway has failures");
     }
 
     #[test]

@@ -25,6 +25,8 @@ const BEGIN: (u64, u64) = (100_000 * SECOND, 1_796_040_000 * SECOND);
 const MEMORY: u64 = 4_000_000_000;
 /// Requests of a second whose records are made: enough to be judged by, and cheap.
 const RECORDS_MAX: u64 = 200;
+/// Seconds from one request that fails to the next.
+const FAILS_EVERY: u64 = 10;
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -153,6 +155,7 @@ struct Gateway {
     rows: Rows,
     samples: Samples,
     counters: [u64; Counter::COUNT],
+    faults: [u64; Fault::COUNT],
     slots: [[u64; 5]; 3],
     noise: u64,
     /// When it was last heard of, on the monotonic clock.
@@ -213,6 +216,7 @@ impl Gateway {
             samples: samples.expect("a segment of this version has records"),
             view: Rc::new(view),
             counters: [0; Counter::COUNT],
+            faults: [0; Fault::COUNT],
             slots: [[0; 5]; 3],
             noise: 0x9e37_79b9_7f4a_7c15 ^ second,
             beat: 0,
@@ -223,9 +227,11 @@ impl Gateway {
     /// Lets a second pass.
     fn close(&mut self, now: &Second, second: u64) {
         let load = self.about(now.load);
+        let failed = u64::from(second.is_multiple_of(FAILS_EVERY));
         for (counter, gained) in [
             (Counter::Started, load),
-            (Counter::Completed, load),
+            (Counter::Completed, load - failed),
+            (Counter::Failed, failed),
             (Counter::RequestBytes, load * 130),
             (Counter::ResponseBytes, load * 1_370),
             (Counter::PromptTokens, load * 20),
@@ -243,9 +249,14 @@ impl Gateway {
                 id: second * RECORDS_MAX + at,
                 provider: 0,
                 key: u16::from(at % 10 >= 7),
-                ..self.record(now.queue_wait)
+                ..if at < failed {
+                    refused(self.record(now.queue_wait))
+                } else {
+                    self.record(now.queue_wait)
+                }
             })
             .collect();
+        self.faults[Fault::Connect.index()] += failed;
         self.stand(load, now.key_rests, ended_at);
         self.writer.absorb(&records);
         let gauges = self.gauges(now, load);
@@ -260,7 +271,7 @@ impl Gateway {
         self.writer.show(Now {
             counters: &self.counters,
             gauges: &gauges,
-            faults: &[0; Fault::COUNT],
+            faults: &self.faults,
             runtimes: &[runtime; 2],
         });
     }
@@ -278,6 +289,7 @@ impl Gateway {
         let share = self.about(1_000);
         let mut record = Record {
             outcome: Outcome::Completed,
+            ended_in: Stage::ResponseWriting,
             status: 200,
             attempts: 1,
             prompt_tokens: 20,
@@ -376,6 +388,23 @@ impl Gateway {
             records_missed: self.samples.missed(),
             figures: self.view.figures(words),
         }
+    }
+}
+
+/// What becomes of `record` where its provider can't be reached.
+fn refused(record: Record) -> Record {
+    let mut stages = record.stages;
+    for stage in [Stage::HttpRequest, Stage::ResponseParsing] {
+        stages[stage.index()] = 0;
+    }
+    Record {
+        outcome: Outcome::Failed,
+        fault: Fault::Connect,
+        status: 502,
+        completion_tokens: 0,
+        total: stages.iter().sum::<u64>() + 70,
+        stages,
+        ..record
     }
 }
 

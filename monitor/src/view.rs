@@ -19,6 +19,8 @@ mod peaks;
 mod request;
 mod requests;
 mod runtimes;
+#[cfg(test)]
+mod screens;
 mod small;
 mod stages;
 mod style;
@@ -224,27 +226,6 @@ mod tests {
 
     fn slow() -> Model {
         fixture::seen(fixture::page(3_790, 91_800))
-    }
-
-    const SIZES: [(u16, u16); 5] = [(60, 12), (80, 24), (120, 36), (160, 48), (200, 60)];
-
-    /// The topic at every size, one below the other.
-    fn sizes(model: &mut Model, topic: Topic) -> String {
-        model.focus.turn_to(topic);
-        let screens = SIZES.map(|(width, height)| {
-            let text = lines(&screen(width, height, model, PLAIN));
-            format!("{width}x{height}\n{text}\n")
-        });
-        screens.join("\n")
-    }
-
-    #[test]
-    fn every_topic_at_every_size() {
-        let mut model = fixture::busy();
-        for topic in Topic::ALL {
-            let name = format!("topic_{}", topic.label());
-            insta::assert_snapshot!(name, sizes(&mut model, topic));
-        }
     }
 
     #[test]

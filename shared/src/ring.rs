@@ -110,6 +110,32 @@ impl Reader {
         Some(reader)
     }
 
+    /// The same, but begins with entry `number`, counted from 0 since the ring was made. Entries before it are not missed.
+    #[must_use]
+    pub fn from(
+        words: &[AtomicU64],
+        payload_words: usize,
+        capacity: usize,
+        number: u64,
+    ) -> Option<Self> {
+        let mut reader = Self::newest(words, payload_words, capacity)?;
+        reader.next = number.min(reader.next);
+        Some(reader)
+    }
+
+    /// The number of the entry that it reads next.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// How many entries there are to read now, at most a lap.
+    #[must_use]
+    pub fn left(&self, words: &[AtomicU64]) -> usize {
+        let left = words[0].load(Ordering::Acquire).saturating_sub(self.next);
+        usize::try_from(left).map_or(self.capacity, |left| left.min(self.capacity))
+    }
+
     /// Copies the next entry into `payload`. False when there is none yet; overwritten entries are skipped and counted.
     pub fn read(&mut self, words: &[AtomicU64], payload: &mut [u64]) -> bool {
         // One lap is the bound: a file whose head runs away must not hold the reader.
@@ -246,6 +272,28 @@ mod tests {
             seen.push(payload[0]);
         }
         assert_eq!((seen, reader.missed), (vec![6, 7, 8, 9], 6));
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_another_one_was_and_never_beyond_the_head() {
+        let words = ring(1, 4);
+        let mut writer = Writer::new(&words, 1);
+        for value in 0..10 {
+            writer.push(&words, &[value]);
+        }
+        let read = |number| {
+            let mut reader = Reader::from(&words, 1, 4, number).unwrap();
+            let (mut payload, mut seen) = ([0], vec![]);
+            let left = reader.left(&words);
+            while reader.read(&words, &mut payload) {
+                seen.push(payload[0]);
+            }
+            assert_eq!((seen.len(), reader.left(&words)), (left, 0));
+            (seen, reader.missed, reader.next())
+        };
+        assert_eq!(read(8), (vec![8, 9], 0, 10));
+        assert_eq!(read(4), (vec![6, 7, 8, 9], 2, 10));
+        assert_eq!(read(u64::MAX), (vec![], 0, 10));
     }
 
     #[test]

@@ -503,10 +503,21 @@ impl View {
         self.samples(words, ring::Reader::oldest)
     }
 
+    /// A reader of the records, beginning with that `number`: see [`Samples::number`].
+    ///
+    /// # Errors
+    ///
+    /// When the section's entries are shorter than this version's.
+    pub fn samples_from(&self, words: &[AtomicU64], number: u64) -> Result<Samples, Unreadable> {
+        self.samples(words, |words, payload, count| {
+            ring::Reader::from(words, payload, count, number)
+        })
+    }
+
     fn samples(
         &self,
         words: &[AtomicU64],
-        reader: fn(&[AtomicU64], usize, usize) -> Option<ring::Reader>,
+        reader: impl Fn(&[AtomicU64], usize, usize) -> Option<ring::Reader>,
     ) -> Result<Samples, Unreadable> {
         let damaged = Unreadable::Damaged("samples section");
         let (payload, count) =
@@ -529,6 +540,12 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// How many rows there are to read now.
+    #[must_use]
+    pub fn left(&self, words: &[AtomicU64]) -> usize {
+        self.ring.left(section(words, self.place))
+    }
+
     /// The next row, if it is there.
     pub fn next(&mut self, words: &[AtomicU64]) -> Option<Row> {
         let found = self
@@ -559,6 +576,12 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// The number of the record that it reads next, counted from 0 since the gateway started.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.ring.next()
+    }
+
     /// The next record, if it is there.
     pub fn next(&mut self, words: &[AtomicU64]) -> Option<Record> {
         let found = self

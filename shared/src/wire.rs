@@ -9,6 +9,8 @@
 //! freshness  state, exporter_at, slowest_runtime_at
 //! figures    since start; null while they can't be read
 //! rows       closed seconds after `?since=`, oldest first: each with what counters gained, gauges, series
+//! requests   single requests from number `?after=` on: next, the number to ask with then; left_out, how many were too
+//!            many to tell; told, the last of them and the slowest, oldest first, each as the words of its record
 //! ```
 //!
 //! Arrays are sparse, since most of them is zero: `[place, value, place, value, …]`; a series of a row is `[place,
@@ -19,6 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::forms::at_most;
 use crate::layout::{SECONDS_CAPACITY, SERIES_ROOM, name};
+use crate::record::{RECORD_WORDS, Record};
 use crate::snapshot::{Figures, Freshness, Header, Name, Row, Summary};
 
 /// The form that this version writes and reads.
@@ -26,6 +29,10 @@ pub const FORMAT: u32 = 1;
 
 const ROWS_MAX: usize = SECONDS_CAPACITY;
 const NAMES_MAX: usize = name::CAPACITY;
+/// Single requests of an answer: the last and, of those before them, the slowest.
+const LAST_MAX: usize = 100;
+const SLOWEST_MAX: usize = 28;
+const REQUESTS_MAX: usize = LAST_MAX + SLOWEST_MAX;
 
 /// A gateway at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +55,77 @@ pub struct Snapshot {
     /// Closed seconds, oldest first.
     #[serde(deserialize_with = "at_most::<_, _, ROWS_MAX>")]
     pub rows: Vec<Row>,
+    /// Single requests that ended since the last answer.
+    #[serde(default)]
+    pub requests: Requests,
+}
+
+/// Single requests, of which some are told: a second may have thousands.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Requests {
+    /// The number of the first that is still to come, counted from 0 since the gateway started.
+    pub next: u64,
+    /// How many were left out, or were gone before somebody asked.
+    pub left_out: u64,
+    /// The last of them, and the slowest; oldest first.
+    #[serde(with = "records")]
+    pub told: Vec<Record>,
+}
+
+impl Requests {
+    /// Those worth telling of `all`, which are oldest first and end before number `next`; `missed` more were gone.
+    #[must_use]
+    pub fn of(mut all: Vec<Record>, next: u64, missed: u64) -> Self {
+        let count = all.len() as u64;
+        let last = all.split_off(all.len().saturating_sub(LAST_MAX));
+        let mut by_total: Vec<_> = all.iter().map(|record| record.total).collect();
+        by_total.sort_unstable_by(|one, other| other.cmp(one));
+        if let Some(least) = by_total.get(SLOWEST_MAX) {
+            all.retain(|record| record.total > *least);
+        }
+        all.extend(last);
+        Self {
+            next,
+            left_out: missed + count - all.len() as u64,
+            told: all,
+        }
+    }
+}
+
+/// Records by the words of their payload that are not zero, as in a segment.
+pub mod records {
+    use super::{Deserialize, Deserializer, RECORD_WORDS, REQUESTS_MAX, Record, Serializer};
+    use crate::forms::{at_most, sparse};
+
+    #[derive(Deserialize)]
+    struct Words(#[serde(deserialize_with = "sparse::deserialize")] [u64; RECORD_WORDS]);
+
+    /// Writes `records`.
+    ///
+    /// # Errors
+    ///
+    /// Where they can't be written to.
+    pub fn serialize<S: Serializer>(records: &[Record], into: S) -> Result<S::Ok, S::Error> {
+        into.collect_seq(records.iter().map(|record| {
+            let words = (0_u64..).zip(record.to_words());
+            let some = words.filter(|(_, word)| *word > 0);
+            some.flat_map(|(place, word)| [place, word])
+                .collect::<Vec<_>>()
+        }))
+    }
+
+    /// Reads what [`serialize`] wrote, as far as an answer may be long.
+    ///
+    /// # Errors
+    ///
+    /// Where what is there are no records.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Record>, D::Error> {
+        let words = at_most::<D, Words, REQUESTS_MAX>(from)?;
+        Ok(words
+            .iter()
+            .map(|words| Record::from_words(&words.0))
+            .collect())
+    }
 }
 
 /// A list of names, as long as a segment's may be.
@@ -205,6 +283,7 @@ mod tests {
             freshness: view.freshness(words),
             figures: view.figures(words),
             rows: std::iter::from_fn(|| rows.next(words)).collect(),
+            requests: Requests::of(vec![record; 3], 103, 0),
         }
     }
 
@@ -213,6 +292,7 @@ mod tests {
         let told = snapshot();
         let figures = told.figures.as_ref().unwrap();
         assert_eq!((figures.slots.len(), told.rows.len()), (2, 1));
+        assert_eq!(told.requests.told.len(), 3);
         assert_eq!(told.freshness.state, Some(State::Running));
         let text = serde_json::to_string(&told).unwrap();
         assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), told);
@@ -230,6 +310,31 @@ mod tests {
             Value::from(vec![1, 100, 4_713_000, 47_130, 47_130, 47_130, 47_130])
         );
         assert_eq!(told.get("over_queue_limit"), None, "nothing is not told");
+    }
+
+    #[test]
+    fn of_too_many_requests_the_last_and_the_slowest_are_told_in_their_order() {
+        let record = |id: u64| Record {
+            id,
+            // Every tenth is slow, the later the slower.
+            total: if id.is_multiple_of(10) {
+                1_000_000 + id
+            } else {
+                500
+            },
+            ..Record::default()
+        };
+        let told = |count: u64| Requests::of((0..count).map(record).collect(), 5_007, 7);
+        let few = told(128);
+        assert_eq!((few.told.len(), few.left_out, few.next), (128, 7, 5_007));
+        let many = told(1_000);
+        let ids: Vec<_> = many.told.iter().map(|record| record.id).collect();
+        let slowest = (62..90).map(|it| it * 10);
+        assert_eq!(ids, slowest.chain(900..1_000).collect::<Vec<_>>());
+        assert_eq!(many.left_out, 7 + 1_000 - 128);
+        // None stands out: the last ones say it.
+        let alike = Requests::of(vec![record(1); 1_000], 1, 0);
+        assert_eq!(alike.told.len(), LAST_MAX);
     }
 
     /// A snapshot with another value at `pointer`.
@@ -266,6 +371,9 @@ mod tests {
         let name = serde_json::to_value(&snapshot().names[0]).unwrap();
         let many = with("/names", vec![name; 10_000].into()).unwrap();
         assert_eq!(many.names.len(), NAMES_MAX);
+        let request = serde_json::to_value(snapshot()).unwrap()["requests"]["told"][0].clone();
+        let many = with("/requests/told", vec![request; 10_000].into()).unwrap();
+        assert_eq!(many.requests.told.len(), REQUESTS_MAX);
     }
 
     #[test]
@@ -275,6 +383,7 @@ mod tests {
             ("/header/pid", (-1).into()),
             ("/header/build", 7.into()),
             ("/rows/0/series/0", vec![1].into()),
+            ("/requests/told/0", "slow".into()),
             ("/figures/counters", "many".into()),
             ("/at", 1.5.into()),
         ] {

@@ -6,9 +6,11 @@
 //!           count sum max buckets (gap count)…          else: gap is what the bucket is further than the last one
 //! ```
 //!
-//! All of them are LEB128 numbers: one byte below 128, as most gaps and counts are.
+//! All of them are packed numbers: most gaps and counts take one byte.
 
 use bifrost_shared::histogram::Histogram;
+
+use crate::packed::{Numbers, push};
 
 /// The difference of two looks.
 #[derive(Debug, Clone)]
@@ -85,34 +87,6 @@ fn unpack(packed: &mut Numbers, whole: &mut Histogram) -> Option<()> {
     Some(())
 }
 
-fn push(packed: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        packed.push(number.to_le_bytes()[0] | 0x80);
-        number >>= 7;
-    }
-    packed.push(number.to_le_bytes()[0]);
-}
-
-/// The numbers still to come.
-struct Numbers<'a>(&'a [u8]);
-
-impl Iterator for Numbers<'_> {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if *byte < 0x80 {
-                break;
-            }
-        }
-        Some(number)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -125,16 +99,6 @@ mod tests {
             series.record(*value);
         }
         series
-    }
-
-    #[test]
-    fn a_number_of_any_size_comes_back() {
-        let all = [0, 1, 127, 128, 16_383, 16_384, u64::MAX - 1, u64::MAX];
-        let mut packed = vec![];
-        for number in all {
-            push(&mut packed, number);
-        }
-        assert_eq!(Numbers(&packed).collect::<Vec<_>>(), all);
     }
 
     #[test]

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bifrost_shared::layout::{SECONDS_CAPACITY, State};
-use bifrost_shared::snapshot::{Figures, Row, View};
+use bifrost_shared::record::{Outcome, Record};
+use bifrost_shared::snapshot::{Figures, View};
 
 use super::{FORMAT, Form, Line, Look, Nothing, Told, Who};
 use crate::format::SECOND;
 use crate::model::observation::{Observation, Reading, Sight, Trouble};
 use crate::model::samples::SampleFigures;
+use crate::packed::PackedRow;
 use crate::source::Source;
 
 /// How often providers and keys are written, for each eight of them.
@@ -33,7 +35,7 @@ pub(crate) struct Recorder {
 #[derive(Debug, Default)]
 struct Past {
     attachment: u64,
-    rows: VecDeque<Row>,
+    rows: VecDeque<PackedRow>,
 }
 
 impl Recorder {
@@ -75,6 +77,7 @@ impl Recorder {
             path: path.to_owned(),
             file,
             last: None,
+            slowest: Slowest::default(),
         });
     }
 
@@ -121,7 +124,7 @@ impl Past {
             self.attachment = reading.attachment;
             self.rows.clear();
         }
-        self.rows.extend(reading.rows.iter().cloned());
+        self.rows.extend(reading.rows.iter().map(PackedRow::of));
         while self.rows.len() > SECONDS_CAPACITY {
             self.rows.pop_front();
         }
@@ -134,6 +137,36 @@ struct Tape {
     file: Box<dyn Write>,
     /// What it was that was last written.
     last: Option<Last>,
+    slowest: Slowest,
+}
+
+/// The single requests since the last look that was written that are kept of it: more would be most of an hour's file.
+#[derive(Debug, Default)]
+struct Slowest {
+    of_whole: Option<Record>,
+    of_wrong: Option<Record>,
+}
+
+impl Slowest {
+    fn absorb(&mut self, record: &Record) {
+        let is_wrong = record.outcome != Outcome::Completed;
+        let kept = if is_wrong {
+            &mut self.of_wrong
+        } else {
+            &mut self.of_whole
+        };
+        if kept.is_none_or(|kept| kept.total < record.total) {
+            *kept = Some(*record);
+        }
+    }
+
+    /// Oldest first.
+    fn take(&mut self) -> Vec<Record> {
+        let Self { of_whole, of_wrong } = std::mem::take(self);
+        let mut both: Vec<_> = of_whole.into_iter().chain(of_wrong).collect();
+        both.sort_unstable_by_key(|record| record.ended_at);
+        both
+    }
 }
 
 enum Last {
@@ -161,6 +194,7 @@ impl Tape {
             path: path.to_owned(),
             file: Box::new(options.open(path)?),
             last: None,
+            slowest: Slowest::default(),
         };
         let form = Form {
             format: FORMAT,
@@ -217,6 +251,10 @@ impl Tape {
         past: &Past,
     ) -> io::Result<()> {
         let at = observation.at;
+        reading
+            .records
+            .iter()
+            .for_each(|it| self.slowest.absorb(it));
         let mut lines = vec![];
         let mut stood_at = at;
         let mut rows = reading.rows.clone();
@@ -252,7 +290,7 @@ impl Tape {
                     header: reading.view.header.clone(),
                     names: reading.view.names.clone(),
                 })));
-                let past = past.rows.iter().cloned();
+                let past = past.rows.iter().map(PackedRow::row);
                 lines.extend(past.map(|row| Line::Past(Box::new(row))));
                 lines.extend(
                     reading
@@ -270,6 +308,7 @@ impl Tape {
             alive: reading.alive,
             freshness: reading.freshness,
             rows,
+            requests: self.slowest.take(),
         }));
         self.write(&lines)?;
         self.last = Some(Last::Gateway {

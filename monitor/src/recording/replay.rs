@@ -242,7 +242,7 @@ impl Told {
                 is_replayed: true,
                 freshness: look.freshness,
                 rows,
-                records: vec![],
+                records: look.requests,
                 records_missed: 0,
                 figures: self.figures.clone(),
             })),

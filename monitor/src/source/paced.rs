@@ -84,6 +84,7 @@ fn again(observation: &Observation, is_new: bool) -> Observation {
         Sight::Gateway(reading) if is_new => Sight::Gateway(reading.clone()),
         Sight::Gateway(reading) => Sight::Gateway(Box::new(Reading {
             rows: vec![],
+            records: vec![],
             ..(**reading).clone()
         })),
     };

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bifrost_shared::layout::VERSION_MAJOR;
+use bifrost_shared::record::Record;
 use bifrost_shared::snapshot::{Row, View};
 use bifrost_shared::wire::{FORMAT, Form, Snapshot};
 
@@ -34,6 +35,8 @@ pub(crate) struct RemoteSource {
     answers: Receiver<Result<Box<Snapshot>, Trouble>>,
     shown: Option<Shown>,
     attachments: u64,
+    /// Requests of the shown gateway that were left out of its answers.
+    left_out: u64,
     /// What happened last.
     trouble: Option<Trouble>,
 }
@@ -70,21 +73,26 @@ impl RemoteSource {
             answers,
             shown: None,
             attachments: 0,
+            left_out: 0,
             trouble: None,
         }
     }
 
-    fn take(&mut self, answer: Result<Box<Snapshot>, Trouble>, rows: &mut Vec<Row>) {
+    fn take(&mut self, answer: Result<Box<Snapshot>, Trouble>, news: &mut News) {
         match answer {
             Ok(mut snapshot) => {
-                rows.append(&mut snapshot.rows);
                 let is_same = self
                     .shown
                     .as_ref()
                     .is_some_and(|shown| who(&shown.snapshot) == who(&snapshot));
                 if !is_same {
                     self.attachments += 1;
+                    self.left_out = 0;
+                    *news = News::default();
                 }
+                news.rows.append(&mut snapshot.rows);
+                news.records.append(&mut snapshot.requests.told);
+                self.left_out += snapshot.requests.left_out;
                 let (header, names) = (snapshot.header.clone(), snapshot.names.clone());
                 self.trouble = None;
                 self.shown = Some(Shown {
@@ -94,14 +102,14 @@ impl RemoteSource {
                 });
             }
             Err(trouble) => {
-                rows.clear();
+                *news = News::default();
                 self.shown = None;
                 self.trouble = Some(trouble);
             }
         }
     }
 
-    fn observation(&self, rows: Vec<Row>) -> Observation {
+    fn observation(&self, news: News) -> Observation {
         let Some(Shown {
             snapshot,
             view,
@@ -126,9 +134,9 @@ impl RemoteSource {
                 alive: true,
                 is_replayed: false,
                 freshness: snapshot.freshness,
-                rows,
-                records: vec![],
-                records_missed: 0,
+                rows: news.rows,
+                records: news.records,
+                records_missed: self.left_out,
                 figures: snapshot.figures.clone(),
             })),
         }
@@ -137,24 +145,31 @@ impl RemoteSource {
 
 impl Source for RemoteSource {
     fn poll(&mut self) -> Observation {
-        let mut rows = vec![];
+        let mut news = News::default();
         // The first look is worth waiting for: `--json` has no other.
         if self.shown.is_none()
             && self.trouble.is_none()
             && let Ok(answer) = self.answers.recv_timeout(TIME_MAX + EVERY)
         {
-            self.take(answer, &mut rows);
+            self.take(answer, &mut news);
         }
         while let Ok(answer) = self.answers.try_recv() {
-            self.take(answer, &mut rows);
+            self.take(answer, &mut news);
         }
-        self.observation(rows)
+        self.observation(news)
     }
 
-    /// Records stay where they are.
+    /// Not all records are told.
     fn samples(&mut self) -> Option<SampleFigures> {
         None
     }
+}
+
+/// What came since the last look.
+#[derive(Default)]
+struct News {
+    rows: Vec<Row>,
+    records: Vec<Record>,
 }
 
 /// What is asked, and how.
@@ -176,6 +191,7 @@ fn ask_on(questions: &Questions, answers: &SyncSender<Result<Box<Snapshot>, Trou
                 .last()
                 .map(|row| row.ended_at)
                 .or(last.and_then(|it| it.row)),
+            request: it.requests.next,
         });
         if answers.send(answer).is_err() {
             return;
@@ -189,6 +205,8 @@ fn ask_on(questions: &Questions, answers: &SyncSender<Result<Box<Snapshot>, Trou
 struct Last {
     who: Who,
     row: Option<u64>,
+    /// The number of the request that comes next.
+    request: u64,
 }
 
 type Who = (u64, u64, [u64; 2], u64);
@@ -208,15 +226,15 @@ impl Questions {
     /// that could not be heard: whoever looked on has let it go.
     fn ask_after(&self, last: Option<Last>) -> Result<Box<Snapshot>, Trouble> {
         let since = last.and_then(|it| it.row).unwrap_or(0);
-        let snapshot = self.ask(since)?;
+        let snapshot = self.ask(since, last.map_or(0, |it| it.request))?;
         match last {
-            Some(last) if last.who != who(&snapshot) => self.ask(0),
+            Some(last) if last.who != who(&snapshot) => self.ask(0, 0),
             _ => Ok(snapshot),
         }
     }
 
-    fn ask(&self, since: u64) -> Result<Box<Snapshot>, Trouble> {
-        let target = format!("/snapshot?since={since}");
+    fn ask(&self, since: u64, after: u64) -> Result<Box<Snapshot>, Trouble> {
+        let target = format!("/snapshot?since={since}&after={after}");
         let answer = http::get(&self.url, &target, self.key.as_ref(), self.limits);
         match answer {
             Ok(Answer { status: 200, body }) => self.understood(&body),
@@ -274,18 +292,21 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
+    use bifrost_shared::wire::Requests;
+
     use super::*;
     use crate::scenario::{Looks, Scenario};
 
     /// Ten seconds of a gateway.
     fn snapshot() -> Snapshot {
-        let mut rows = vec![];
+        let (mut rows, mut records) = (vec![], vec![]);
         let mut last = None;
         for look in Looks::of(Scenario::Calm).take(10) {
             let Sight::Gateway(reading) = look.sight else {
                 panic!("{:?}", look.sight);
             };
             rows.extend(reading.rows.clone());
+            records.extend(reading.records.clone());
             last = Some(Snapshot {
                 format: FORMAT,
                 at: look.at,
@@ -295,6 +316,7 @@ mod tests {
                 freshness: reading.freshness,
                 figures: reading.figures.clone(),
                 rows: rows.clone(),
+                requests: Requests::of(records.clone(), records.len() as u64, 0),
             });
         }
         last.unwrap()
@@ -349,12 +371,15 @@ mod tests {
         let last = Last {
             who: who(&told),
             row: Some(told.rows[9].ended_at),
+            request: told.requests.next,
         };
         questions.ask_after(Some(last)).unwrap();
         let told = questions.ask_after(Some(last)).unwrap();
         assert_eq!(told.header.pid, second.header.pid);
         let row = last.row.unwrap();
-        let asked = [0, row, row, 0].map(|since| format!("/snapshot?since={since}"));
+        let next = 10 * 200;
+        let asked = [(0, 0), (row, next), (row, next), (0, 0)];
+        let asked = asked.map(|(since, after)| format!("/snapshot?since={since}&after={after}"));
         assert_eq!(serving.join().unwrap(), asked);
     }
 
@@ -389,7 +414,7 @@ mod tests {
             ),
         ] {
             let (questions, serving) = serve(vec![(status, body)]);
-            let trouble = questions.ask(0).unwrap_err();
+            let trouble = questions.ask(0, 0).unwrap_err();
             let what = trouble.what();
             assert_eq!(trouble.key(), key, "{what}");
             assert!(
@@ -410,17 +435,23 @@ mod tests {
     }
 
     #[test]
-    fn a_look_has_the_rows_once_and_grows_older() {
+    fn a_look_has_rows_and_requests_once_and_grows_older() {
         let (questions, serving) = serve(vec![body(&snapshot())]);
         let mut source = RemoteSource::new(questions.url, None);
         let first = source.poll();
         let second = source.poll();
         serving.join().unwrap();
-        let rows = |observation: &Observation| match &observation.sight {
-            Sight::Gateway(reading) => reading.rows.len(),
+        let news = |observation: &Observation| match &observation.sight {
+            Sight::Gateway(reading) => (
+                reading.rows.len(),
+                reading.records.len() as u64 + reading.records_missed,
+            ),
             Sight::Nothing(trouble) => panic!("{trouble:?}"),
         };
-        assert_eq!((rows(&first), rows(&second)), (10, 0));
+        let told = snapshot().requests;
+        assert!(told.told.len() >= 100 && told.left_out > 1_000);
+        assert_eq!(news(&first), (10, 10 * 200));
+        assert_eq!(news(&second), (0, told.left_out));
         assert!(first.at >= snapshot().at && second.at > first.at);
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
     };
     let missed = match gateway.requests_missed() {
         0 => String::new(),
-        missed => format!(", {} were gone too soon", format::count(missed)),
+        missed => format!(", {} more were not told", format::count(missed)),
     };
     let found = format::count(requests.len() as u64);
     let title = format!("{kind}{filter}: {found}{missed}");
@@ -80,7 +80,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
     let rest = below(area, 1);
     if requests.is_empty() {
         let text = if model.focus.filter.is_empty() {
-            " none yet; a recording and a gateway at a distance (--url) tell of none"
+            " none yet"
         } else {
             " none"
         };
