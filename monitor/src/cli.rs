@@ -9,7 +9,7 @@ use clap::{CommandFactory as _, Parser};
 use clap_complete::Shell;
 
 use crate::model::Window;
-use crate::model::focus::Theme;
+use crate::model::focus::{Theme, Topic};
 use crate::origin::Origin;
 use crate::picture::Ground;
 use crate::scenario::Scenario;
@@ -95,6 +95,9 @@ pub(crate) struct Arguments {
     /// Seconds that the stage table tells of: 10, 60 or 300
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = Window::parse)]
     window: Window,
+    /// What the screen, its text or its picture begins with
+    #[arg(long, value_name = "NAME", default_value = "overview")]
+    view: Topic,
     /// Draw with ASCII only; the default where the locale is not UTF-8
     #[arg(long)]
     ascii: bool,
@@ -138,6 +141,8 @@ pub(crate) struct Settings {
     pub(crate) interval: Duration,
     /// How much of the past the stage table tells of.
     pub(crate) window: Window,
+    /// What the screen is about at first.
+    pub(crate) topic: Topic,
     /// How to draw.
     pub(crate) look: Look,
     /// The picture, if one is asked for.
@@ -229,6 +234,7 @@ impl Settings {
             mode,
             interval: typed.interval.unwrap_or(interval),
             window: typed.window,
+            topic: typed.view,
             theme: typed.theme,
             // What the terminal can't show, a picture can.
             look: Look {

@@ -103,6 +103,7 @@ fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
     }
     let mut model = Model::new(settings.window);
     model.focus.theme = settings.theme;
+    model.focus.turn_to(settings.topic);
     match settings.mode {
         Mode::Screen => on_screen(settings, &mut source, &mut model, &stop)?,
         Mode::Watch => in_lines(settings, &mut source, &mut model, &stop)?,

@@ -2,6 +2,7 @@
 //! light ground. It needs nothing beside itself: no style sheet, no script, no font.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use clap::ValueEnum;
 use ratatui::buffer::{Buffer, Cell};
@@ -14,6 +15,19 @@ const CELL: (u64, u64) = (84, 163);
 const FONT_SIZE: u64 = 14;
 /// From a row's top to where its letters stand, tenths of a pixel.
 const BASE_LINE: u64 = 127;
+/// The signs that curves are drawn with.
+const BRAILLE: RangeInclusive<char> = '\u{2800}'..='\u{28ff}';
+/// Column and row of each bit's dot.
+const BRAILLE_DOTS: [(u64, u64); 8] = [
+    (0, 0),
+    (0, 1),
+    (0, 2),
+    (1, 0),
+    (1, 1),
+    (1, 2),
+    (0, 3),
+    (1, 3),
+];
 /// Around the screen, tenths of a pixel.
 const MARGIN: u64 = 100;
 
@@ -141,23 +155,27 @@ struct Look {
     ink: Option<String>,
     ground: Option<String>,
     modifier: Modifier,
+    is_braille: bool,
 }
 
 impl Look {
     fn of(cell: &Cell, ground: Ground) -> Self {
         let (ink, back) = (ground.colour(cell.fg), ground.colour(cell.bg));
         let modifier = cell.modifier;
+        let is_braille = cell.symbol().starts_with(|sign| BRAILLE.contains(&sign));
         if modifier.contains(Modifier::REVERSED) {
             return Self {
                 ink: Some(back.unwrap_or_else(|| ground.background().to_owned())),
                 ground: Some(ink.unwrap_or_else(|| ground.text().to_owned())),
                 modifier,
+                is_braille,
             };
         }
         Self {
             ink,
             ground: back,
             modifier,
+            is_braille,
         }
     }
 }
@@ -199,6 +217,10 @@ impl Run {
             );
             rect.expect("a text takes all that is written to it");
         }
+        if self.look.is_braille {
+            self.draw_dots(svg, (x, y), ground);
+            return;
+        }
         let text = self.text.trim_end_matches(' ');
         if text.is_empty() {
             return;
@@ -228,6 +250,30 @@ impl Run {
         let line = writeln!(
             svg,
             "<text x=\"{x}\" y=\"{y}\" textLength=\"{width}\" lengthAdjust=\"spacingAndGlyphs\"{look}>{text}</text>"
+        );
+        line.expect("a text takes all that is written to it");
+    }
+}
+
+impl Run {
+    /// Draws Braille as what it stands for. Many fonts have none of it, and what comes from another one is too wide.
+    fn draw_dots(&self, svg: &mut String, (x, y): (u64, u64), ground: Ground) {
+        let ink = self.look.ink.as_deref().unwrap_or(ground.text());
+        let mut path = String::new();
+        for (cell, sign) in (0_u64..).zip(self.text.chars()) {
+            let dots = u32::from(sign) & 0xff;
+            for (bit, (column, row)) in BRAILLE_DOTS.into_iter().enumerate() {
+                if dots >> bit & 1 == 1 {
+                    // The middles of the halves and quarters of a cell.
+                    let x = x + cell * CELL.0 + (2 * column + 1) * CELL.0 / 4;
+                    let y = y + (2 * row + 1) * CELL.1 / 8;
+                    path.extend(["M", &tenths(x), " ", &tenths(y), "h0"]);
+                }
+            }
+        }
+        let line = writeln!(
+            svg,
+            "<path d=\"{path}\" stroke=\"{ink}\" stroke-width=\"2.6\" stroke-linecap=\"round\"/>"
         );
         line.expect("a text takes all that is written to it");
     }
@@ -315,6 +361,15 @@ mod tests {
             return Err(format!("a bare sign in {text:?}"));
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_curve_is_drawn_in_dots_that_need_no_font() {
+        let text = picture(&["a⠁⢀b"]);
+        let dots = text.lines().find(|line| line.starts_with("<path")).unwrap();
+        // The first dot of the second cell, and the last of the third.
+        assert!(dots.contains("d=\"M20.5 12h0M33.1 24.2h0\""), "{dots}");
+        assert!(text.contains(">a</text>") && text.contains(">b</text>"));
     }
 
     fn picture(lines: &[&str]) -> String {

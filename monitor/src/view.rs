@@ -171,6 +171,23 @@ fn wrapped(text: &str, width: u16) -> Vec<String> {
     lines
 }
 
+/// `text` as far as there is room; what is cut off is seen to be.
+fn cut(text: &str, width: usize) -> String {
+    if Span::from(text).width() <= width {
+        return text.to_owned();
+    }
+    let mut cut = String::new();
+    for letter in text.chars() {
+        cut.push(letter);
+        if Span::from(cut.as_str()).width() >= width {
+            cut.pop();
+            break;
+        }
+    }
+    cut.push('…');
+    cut
+}
+
 /// One line of `parts`, as many as fit whole.
 fn fitting(parts: Vec<Span<'static>>, width: u16) -> Line<'static> {
     let mut line = Line::default();
@@ -280,6 +297,19 @@ mod tests {
     #[test]
     fn the_gist_where_there_is_no_room() {
         insta::assert_snapshot!(lines(&screen(40, 5, &slow(), PLAIN)));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_seen_to_be() {
+        for (text, width, expected) in [
+            ("queue wait", 10, "queue wait"),
+            ("queue wait", 9, "queue wa…"),
+            ("世世世", 6, "世世世"),
+            ("世世世", 5, "世世…"),
+            ("a", 0, "…"),
+        ] {
+            assert_eq!(cut(text, width), expected, "{text} in {width}");
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the user looks at and how: changed by keys alone, and never by what a gateway does.
 
+use clap::ValueEnum;
+
 /// What the screen is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Topic {
     /// Verdict, triggers, stages, and the rest in brief.
     #[default]

@@ -26,7 +26,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
     Line::styled("Since start, and now", style::HEAD).render(row(area, 0), buffer);
     let cells = cells.chunks(across).map(|cells| Line::from(cells.concat()));
     // Credits first: where not all fits, the last of the counts are the least loss.
-    let credits = gateway.credits().map(|it| credits::line(&it));
+    let credits = gateway.credits().map(|it| credits::line(&it, area.width));
     for (place, line) in credits.into_iter().chain(cells).enumerate() {
         line.render(row(area, place + 1), buffer);
     }

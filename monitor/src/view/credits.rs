@@ -4,10 +4,12 @@ use bifrost_shared::credits::Credits;
 use bifrost_shared::layout::CreditMode;
 use ratatui::text::Line;
 
+use super::cut;
 use crate::format;
 
-pub(super) fn line(credits: &Credits) -> Line<'static> {
-    Line::from(text(credits))
+/// What there is room to say.
+pub(super) fn line(credits: &Credits, width: u16) -> Line<'static> {
+    Line::from(cut(&text(credits), width.into()))
 }
 
 fn text(credits: &Credits) -> String {

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
-use super::{below, row, style, table, wrapped};
+use super::{below, cut, row, style, table, wrapped};
 use crate::format;
 use crate::model::Model;
 use crate::model::journal::Event;
@@ -35,7 +35,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, selected: O
     let first = table::first_shown(selected.unwrap_or(0), events.len(), places.into());
     for (place, event) in newest_first().enumerate().skip(first).take(places.into()) {
         let line = row(list, place - first);
-        told(event).render(line, buffer);
+        told(event, area.width).render(line, buffer);
         if Some(place) == selected {
             buffer.set_style(line, style::SELECTED);
         }
@@ -46,16 +46,17 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, selected: O
     }
 }
 
-fn told(event: &Event) -> Line<'static> {
+fn told(event: &Event, width: u16) -> Line<'static> {
     let margin = format!(
         " {}  {:<8}",
         format::clock(event.unix_ns),
         event.subject.label()
     );
     let style = style::of_weight(event.weight);
+    let room = usize::from(width).saturating_sub(MARGIN);
     Line::from(vec![
         Span::styled(margin, style::DIM),
-        Span::styled(event.text.clone(), style),
+        Span::styled(cut(&event.text, room), style),
     ])
 }
 

@@ -117,7 +117,7 @@ impl Scene<'_> {
             .areas(left);
             self.show(Pane::Triggers, judged, buffer);
             if let Some(credits) = credits {
-                credits::line(&credits).render(credit, buffer);
+                credits::line(&credits, credit.width).render(credit, buffer);
             }
             self.show(Pane::Stages, table, buffer);
             let most = rest.height.saturating_sub(gap + EVENTS_ROWS);

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
-use super::{row, style, wrapped};
+use super::{cut, row, style, wrapped};
 use crate::model::Gateway;
 use crate::verdict::Verdict;
 
@@ -45,11 +45,11 @@ fn lines(verdict: &Verdict, width: u16) -> Vec<(String, bool)> {
     let most = if width < WIDE { 1 } else { REMEDY_ROWS };
     let is_cut = remedy.len() > most;
     let remedy = remedy.into_iter().take(most).enumerate();
-    let remedy = remedy.map(|(place, mut line)| {
+    let remedy = remedy.map(|(place, line)| {
         if is_cut && place + 1 == most {
+            // Longer than there is room for, so that it is cut.
             let room = usize::from(width).saturating_sub(2);
-            line = line.chars().take(room.saturating_sub(1)).collect();
-            line.push('…');
+            return (cut(&format!("{line} …"), room), true);
         }
         (line, true)
     });

@@ -7,7 +7,7 @@
 mod gateway;
 mod terminal;
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -389,6 +389,21 @@ fn one_json_object_tells_a_late_comer_everything() {
     ] {
         assert_eq!(told.pointer(pointer), Some(&expected), "{pointer}");
     }
+}
+
+#[test]
+fn the_readmes_picture_is_what_its_command_draws() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("screen.svg");
+    let made = output(&["--scenario", "queue-wait", "--svg", path.to_str().unwrap()]);
+    assert!(made.status.success(), "{made:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let kept = fs::read_to_string(root.join("screen.svg")).unwrap();
+    let is_same = fs::read_to_string(&path).unwrap() == kept;
+    assert!(
+        is_same,
+        "bifrost-monitor --scenario queue-wait --svg monitor/screen.svg"
+    );
 }
 
 #[test]
