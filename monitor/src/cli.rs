@@ -71,14 +71,14 @@ pub(crate) struct Arguments {
     /// Print the verdict as one line, for cron and Nagios: exit status 0 stay, 1 watch, 2 upgrade, 3 no verdict
     #[arg(long, conflicts_with_all = ["once", "json", "watch"])]
     check: bool,
-    /// Write a picture of the screen
+    /// Write a picture of the screen; a file that is there is replaced, and - is standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["once", "json", "watch", "check"])]
     svg: Option<PathBuf>,
     /// Columns and rows of the picture
-    #[arg(long, value_name = "WxH", default_value = "160x48", value_parser = size)]
+    #[arg(long, value_name = "WxH", default_value = "160x48", value_parser = size, requires = "svg")]
     size: (u16, u16),
     /// What the picture is drawn on
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, requires = "svg")]
     background: Ground,
     /// List all segments that are found; exit status 3 where none of their gateways lives
     #[arg(long, conflicts_with_all = ["once", "json", "watch", "check", "svg", "url", "replay", "scenario", "record"])]
@@ -200,7 +200,10 @@ impl Settings {
         is_terminal: bool,
     ) -> Self {
         let set = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let is_dumb = set("TERM").is_some_and(|term| term == "dumb");
+        let term = set("TERM").unwrap_or_default();
+        let is_dumb = term == "dumb";
+        // Their fonts have no Braille.
+        let is_console = term == "linux" || term.to_string_lossy().starts_with("vt");
         let mode = match typed {
             Arguments { once: true, .. } => Mode::Once,
             Arguments { json: true, .. } => Mode::Json,
@@ -238,7 +241,8 @@ impl Settings {
             theme: typed.theme,
             // What the terminal can't show, a picture can.
             look: Look {
-                ascii: typed.ascii || (mode != Mode::Picture && (is_dumb || !speaks_utf8(&set))),
+                ascii: typed.ascii
+                    || (mode != Mode::Picture && (is_dumb || is_console || !speaks_utf8(&set))),
                 colour: !typed.no_color
                     && (mode == Mode::Picture || (!is_dumb && set("NO_COLOR").is_none())),
             },

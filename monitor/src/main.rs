@@ -38,6 +38,7 @@ mod verdict;
 mod view;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -291,6 +292,11 @@ fn list(origin: &Origin) -> anyhow::Result<ExitCode> {
     });
     let found: Vec<_> = found.collect();
     writeln!(io::stdout().lock(), "{}", report::list(&found))?;
+    if found.is_empty() {
+        let mut model = Model::default();
+        model.absorb(origin.source().poll());
+        return Ok(complain(&model));
+    }
     let lives = |model: &Model| model.liveness().is_some_and(Liveness::is_alive);
     if found.iter().any(|(_, model)| lives(model)) {
         return Ok(ExitCode::SUCCESS);
@@ -308,7 +314,9 @@ fn draw(
     let Picture { path, size, ground } = &settings.picture;
     let screen = view::buffer(size.0, size.1, model, settings.look);
     let svg = picture::svg(&screen, *ground, &report::check(model).0);
-    if let Some(path) = path {
+    if path.as_deref() == Some(Path::new("-")) {
+        io::stdout().lock().write_all(svg.as_bytes())?;
+    } else if let Some(path) = path {
         let context = || format!("can't write {}", path.display());
         std::fs::write(path, svg).with_context(context)?;
     }

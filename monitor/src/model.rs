@@ -42,7 +42,7 @@ use requests::Requests;
 use slots::{Gain, SlotHistory};
 
 /// The help has no more lines.
-const HELP_LINES_MAX: usize = 20;
+const HELP_LINES_MAX: usize = 60;
 
 /// How much of the past the stage table tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -418,7 +418,12 @@ impl Gateway {
         self.verdict = verdict;
     }
 
-    /// Requests that the segment no longer had when we came to read them.
+    /// Whether it is shown again, from a recording.
+    pub(crate) const fn is_replayed(&self) -> bool {
+        self.is_replayed
+    }
+
+    /// Requests that we were not told of: they were gone from the segment, or left out by a gateway elsewhere.
     pub(crate) const fn requests_missed(&self) -> u64 {
         self.requests.missed
     }

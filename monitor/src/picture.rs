@@ -271,6 +271,9 @@ impl Run {
                 }
             }
         }
+        if path.is_empty() {
+            return;
+        }
         let line = writeln!(
             svg,
             "<path d=\"{path}\" stroke=\"{ink}\" stroke-width=\"2.6\" stroke-linecap=\"round\"/>"

@@ -7,7 +7,8 @@
 //! {"figures":{…}}                                     since its start, up to here
 //! {"look":{"at":…,"alive":true,…,"rows":[…],"requests":[…]}}
 //!                                                     a look, and what is new since the last: closed seconds; the
-//!                                                     slowest whole request, and the slowest that went wrong
+//!                                                     slowest request, by total, overhead and queue wait in turn, and
+//!                                                     the last that went wrong
 //! {"standing":{…}}                                    faults, runtimes, providers and keys, now and then
 //! {"names":[…]}                                       labels have changed
 //! {"nothing":{"at":…,"trouble":{…}}}                  there was no gateway to see
@@ -120,6 +121,9 @@ impl Told {
                 let paths = path.iter().cloned().collect();
                 ("unreadable", paths, 0, reason.as_str())
             }
+            Trouble::BadRecording { path, reason } => {
+                ("unreadable", vec![path.clone()], 0, reason.as_str())
+            }
             Trouble::Unanswered { url: it, reason } => ("unanswered", url(it), 0, reason.as_str()),
             Trouble::Locked { url: it } => ("locked", url(it), 0, ""),
             Trouble::Strange { url: it, reason } => ("strange", url(it), 0, reason.as_str()),
@@ -186,12 +190,13 @@ mod tests {
     use std::path::Path;
 
     use bifrost_shared::record::Outcome;
+    use bifrost_shared::stage::Stage;
     use serde_json::Value;
     use tempfile::TempDir;
 
     use super::*;
-    use crate::model::Model;
-    use crate::model::observation::Sight;
+    use crate::model::observation::{Observation, Sight};
+    use crate::model::{Model, fixture};
     use crate::report::json;
     use crate::scenario::{self, Scenario};
     use crate::source::Source;
@@ -266,37 +271,67 @@ mod tests {
         }
     }
 
+    /// A look at a gateway `quarter` quarters of a second after the first, with requests, and a row in whole seconds.
+    fn look_with(attachment: u64, quarter: u64, records: &[Record]) -> Observation {
+        let rows = [fixture::row(1, 1)];
+        let is_whole = quarter.is_multiple_of(4);
+        let mut reading = fixture::reading(&rows[usize::from(!is_whole)..]);
+        reading.attachment = attachment;
+        reading.records = records.to_vec();
+        let mut look = fixture::observation(reading);
+        look.at += quarter * 250_000_000;
+        look
+    }
+
     #[test]
-    fn of_each_second_the_slowest_request_and_the_slowest_that_went_wrong_are_kept() {
-        let requests = |source: &mut dyn Source| {
-            let mut all: Vec<Vec<Record>> = vec![];
-            while !source.is_over() {
-                let Sight::Gateway(reading) = source.poll().sight else {
-                    panic!("this one lives");
-                };
-                all.push(reading.records);
-            }
-            all
-        };
-        let (_scratch, path) = scratch();
-        record(Scenario::Calm, &path);
-        let seen = requests(source(Scenario::Calm).as_mut());
-        let shown = requests(&mut replayed(&path));
-        assert_eq!(seen.len(), shown.len());
-        let mut wrong = 0;
-        for (seen, shown) in seen.iter().zip(&shown).skip(1) {
-            let is_whole = |it: &&Record| it.outcome == Outcome::Completed;
-            let slowest = |records: &[Record], whole: bool| {
-                let some = records.iter().filter(|it| is_whole(it) == whole);
-                some.map(|it| it.total).max()
+    fn of_each_second_the_slowest_by_a_measure_in_turn_and_the_last_that_went_wrong_are_kept() {
+        let record = |id: u64, total, queue_wait, outcome| {
+            let mut record = Record {
+                id,
+                total,
+                outcome,
+                ..Record::default()
             };
-            for whole in [true, false] {
-                assert_eq!(slowest(shown, whole), slowest(seen, whole));
-            }
-            assert!(shown.len() <= 2);
-            wrong += shown.iter().filter(|it| !is_whole(it)).count();
+            record.stages[Stage::QueueWait.index()] = queue_wait;
+            record
+        };
+        let (whole, failed) = (Outcome::Completed, Outcome::Failed);
+        let second = |from: u64| {
+            [
+                vec![record(from, 9, 1, whole), record(from + 1, 7, 1, failed)],
+                vec![
+                    record(from + 2, 1, 9, whole),
+                    record(from + 3, 1, 2, failed),
+                ],
+                vec![record(from + 4, 8, 8, whole)],
+                vec![],
+            ]
+        };
+        // Another gateway comes after three seconds and a half: what was pending of the first one is not its own.
+        let first = (0..3)
+            .flat_map(|it| second(10 * it))
+            .chain([vec![], vec![record(99, 99, 99, failed)]]);
+        let first = first
+            .enumerate()
+            .map(|(at, records)| look_with(1, at as u64, &records));
+        let other = (14..=20).map(|at| look_with(2, at, &[]));
+        let (_scratch, path) = scratch();
+        let looks: Vec<_> = first.chain(other).collect();
+        let mut recorder = Recorder::new(Box::new(Paced::new(looks.into_iter(), None).unwrap()));
+        recorder.start(&path).unwrap();
+        while !recorder.is_over() {
+            recorder.poll();
         }
-        assert!(wrong > 0, "the invented gateway has failures");
+        let mut kept: Vec<Vec<u64>> = vec![];
+        let mut shown = replayed(&path);
+        while !shown.is_over() {
+            if let Sight::Gateway(reading) = shown.poll().sight {
+                kept.push(reading.records.iter().map(|it| it.id).collect());
+            }
+        }
+        kept.retain(|ids| !ids.is_empty());
+        // Each look with a row is written, with what came since the last that was: by total, overhead, queue wait, total.
+        assert_eq!(kept, [[0, 1], [2, 11], [12, 21], [23, 24]]);
     }
 
     #[test]

@@ -24,7 +24,12 @@ pub(crate) fn screen(model: &Model, look: Look) -> String {
 /// The verdict as a monitoring system wants it, in one line of ASCII, and its exit status.
 pub(crate) fn check(model: &Model) -> (String, u8) {
     let (advice, text) = match (model.gateway(), model.trouble()) {
-        (Some(gateway), _) => (gateway.verdict.advice, gateway.verdict.text()),
+        (Some(gateway), _) => {
+            let (advice, text) = (gateway.verdict.advice, gateway.verdict.text());
+            // The word stands in front already.
+            let text = text.strip_prefix("UNKNOWN: ").unwrap_or(&text).to_owned();
+            (advice, text)
+        }
         (None, Some(trouble)) => {
             let (label, what, remedy) = (trouble.label(), trouble.what(), trouble.remedy());
             (Advice::Unknown, format!("{label}: {what}: {remedy}"))
@@ -66,7 +71,10 @@ pub(crate) fn list(found: &[(PathBuf, Model)]) -> String {
 pub(crate) fn line(model: &Model, look: Look) -> String {
     let text = match (model.gateway(), model.trouble()) {
         (Some(gateway), _) => gist(model, gateway),
-        (None, Some(trouble)) => format!("{}  {}", trouble.label(), trouble.what()),
+        (None, Some(trouble)) => {
+            let at = format::clock(model.seen_at());
+            format!("{at}  {}  {}", trouble.label(), trouble.what())
+        }
         (None, None) => String::new(),
     };
     if look.ascii {
@@ -164,7 +172,7 @@ mod tests {
             (
                 fixture::seen(fixture::reading(&[])),
                 "UNKNOWN",
-                "UNKNOWN",
+                "no second of the gateway is over yet",
                 3,
             ),
             (
@@ -213,7 +221,10 @@ mod tests {
                 tried: vec!["here".into()],
             }),
         });
-        assert_eq!(line(&model, PLAIN), "NO GATEWAY  no segment in here");
+        assert_eq!(
+            line(&model, PLAIN),
+            "00:00:00  NO GATEWAY  no segment in here"
+        );
     }
 
     #[test]

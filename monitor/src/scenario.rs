@@ -507,7 +507,17 @@ mod tests {
     fn throttling_is_named_as_such() {
         let mut model = Model::default();
         Looks::of(Scenario::Credits).for_each(|look| model.absorb(look));
-        let verdict = model.gateway().unwrap().verdict.text();
-        assert!(verdict.contains("steal"), "{verdict}");
+        let verdict = &model.gateway().unwrap().verdict;
+        let text = verdict.text();
+        assert!(
+            text.contains("steal 78%") && text.contains("CPU credits are spent"),
+            "{text}"
+        );
+        // Nothing else helps as long as the processors are held back.
+        assert!(
+            verdict.remedies[0].starts_with("CPU credits: "),
+            "{:?}",
+            verdict.remedies
+        );
     }
 }

@@ -253,6 +253,9 @@ impl Judged {
             let (over, rows, held) = (self.over, self.rows, format::span(self.held));
             return format!("{name} {value} (limit {limit}) in {over}/{rows} s, {held}");
         }
+        if self.trigger == Trigger::CreditRunway && self.now == Some(0) {
+            return format!("{name} are spent");
+        }
         if self.trigger == Trigger::CreditRunway {
             return format!("{name} last {value} at most at this use (an estimate; limit {limit})");
         }

@@ -176,13 +176,18 @@ fn cut(text: &str, width: usize) -> String {
     if Span::from(text).width() <= width {
         return text.to_owned();
     }
+    let Some(mut left) = width.checked_sub(1) else {
+        return String::new();
+    };
     let mut cut = String::new();
-    for letter in text.chars() {
-        cut.push(letter);
-        if Span::from(cut.as_str()).width() >= width {
-            cut.pop();
+    let mut letter = [0; 4];
+    for sign in text.chars() {
+        let sign = &*sign.encode_utf8(&mut letter);
+        let Some(rest) = left.checked_sub(Span::from(sign).width()) else {
             break;
-        }
+        };
+        left = rest;
+        cut.push_str(sign);
     }
     cut.push('…');
     cut
@@ -306,7 +311,7 @@ mod tests {
             ("queue wait", 9, "queue wa…"),
             ("世世世", 6, "世世世"),
             ("世世世", 5, "世世…"),
-            ("a", 0, "…"),
+            ("a", 0, ""),
         ] {
             assert_eq!(cut(text, width), expected, "{text} in {width}");
         }

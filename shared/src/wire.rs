@@ -9,30 +9,33 @@
 //! freshness  state, exporter_at, slowest_runtime_at
 //! figures    since start; null while they can't be read
 //! rows       closed seconds after `?since=`, oldest first: each with what counters gained, gauges, series
-//! requests   single requests from number `?after=` on: next, the number to ask with then; left_out, how many were too
-//!            many to tell; told, the last of them and the slowest, oldest first, each as the words of its record
+//! requests   single requests from number `?from=` on, or the last there are: next, the number to ask with then; left_out,
+//!            how many were too many to tell; told, oldest first, each as the words of its record
 //! ```
 //!
 //! Arrays are sparse, since most of them is zero: `[place, value, place, value, …]`; a series of a row is `[place,
 //! count, sum, p50, p95, p99, max]`. Places beyond this version's are left out, as a segment's are. Whoever reads has
 //! them from a stranger: texts lose their control characters, and lists have the lengths that a segment's may have.
 
+use std::cmp::Reverse;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::forms::at_most;
 use crate::layout::{SECONDS_CAPACITY, SERIES_ROOM, name};
-use crate::record::{RECORD_WORDS, Record};
+use crate::record::{Outcome, RECORD_WORDS, Record};
 use crate::snapshot::{Figures, Freshness, Header, Name, Row, Summary};
+use crate::stage::Stage;
 
 /// The form that this version writes and reads.
 pub const FORMAT: u32 = 1;
 
 const ROWS_MAX: usize = SECONDS_CAPACITY;
 const NAMES_MAX: usize = name::CAPACITY;
-/// Single requests of an answer: the last and, of those before them, the slowest.
-const LAST_MAX: usize = 100;
-const SLOWEST_MAX: usize = 28;
-const REQUESTS_MAX: usize = LAST_MAX + SLOWEST_MAX;
+/// Single requests of an answer: the last ones and, of those before them, so many by each of [`telling`]'s four.
+const LAST_MAX: usize = 80;
+const EACH_MAX: usize = 12;
+const REQUESTS_MAX: usize = LAST_MAX + 4 * EACH_MAX;
 
 /// A gateway at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +70,7 @@ pub struct Requests {
     pub next: u64,
     /// How many were left out, or were gone before somebody asked.
     pub left_out: u64,
-    /// The last of them, and the slowest; oldest first.
+    /// The most [`telling`] of them, oldest first.
     #[serde(with = "records")]
     pub told: Vec<Record>,
 }
@@ -75,21 +78,43 @@ pub struct Requests {
 impl Requests {
     /// Those worth telling of `all`, which are oldest first and end before number `next`; `missed` more were gone.
     #[must_use]
-    pub fn of(mut all: Vec<Record>, next: u64, missed: u64) -> Self {
-        let count = all.len() as u64;
-        let last = all.split_off(all.len().saturating_sub(LAST_MAX));
-        let mut by_total: Vec<_> = all.iter().map(|record| record.total).collect();
-        by_total.sort_unstable_by(|one, other| other.cmp(one));
-        if let Some(least) = by_total.get(SLOWEST_MAX) {
-            all.retain(|record| record.total > *least);
-        }
-        all.extend(last);
+    pub fn of(all: &[Record], next: u64, missed: u64) -> Self {
+        let told = telling(all, LAST_MAX, EACH_MAX);
+        let left_out = (all.len() - told.len()) as u64;
         Self {
             next,
-            left_out: missed + count - all.len() as u64,
-            told: all,
+            left_out: missed.saturating_add(left_out),
+            told,
         }
     }
+}
+
+/// Those of `all`, oldest first, that tell the most: the `last` ones and, of those before them, `each` that are the
+/// slowest by total, by overhead and by queue wait, and the `each` last that went wrong. In the order that they had.
+#[must_use]
+pub fn telling(all: &[Record], last: usize, each: usize) -> Vec<Record> {
+    let before = all.len().saturating_sub(last);
+    let mut is_told = vec![false; all.len()];
+    is_told[before..].fill(true);
+    let measures: [fn(&Record) -> u64; 3] = [
+        |record| record.total,
+        Record::overhead,
+        |record| record.stage(Stage::QueueWait),
+    ];
+    for measure in measures {
+        let mut places: Vec<_> = (0..before).collect();
+        places.sort_by_cached_key(|place| Reverse(measure(&all[*place])));
+        for place in places.into_iter().take(each) {
+            is_told[place] = true;
+        }
+    }
+    let wrong = (0..before).rev();
+    let wrong = wrong.filter(|place| all[*place].outcome != Outcome::Completed);
+    for place in wrong.take(each) {
+        is_told[place] = true;
+    }
+    let told = all.iter().zip(is_told).filter(|(_, is_told)| *is_told);
+    told.map(|(record, _)| *record).collect()
 }
 
 /// Records by the words of their payload that are not zero, as in a segment.
@@ -283,7 +308,7 @@ mod tests {
             freshness: view.freshness(words),
             figures: view.figures(words),
             rows: std::iter::from_fn(|| rows.next(words)).collect(),
-            requests: Requests::of(vec![record; 3], 103, 0),
+            requests: Requests::of(&[record; 3], 103, 0),
         }
     }
 
@@ -313,28 +338,51 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_requests_the_last_and_the_slowest_are_told_in_their_order() {
-        let record = |id: u64| Record {
-            id,
-            // Every tenth is slow, the later the slower.
-            total: if id.is_multiple_of(10) {
-                1_000_000 + id
+    fn of_too_many_requests_the_last_the_slowest_by_each_measure_and_failures_are_told() {
+        let record = |id: u64| {
+            let mut record = Record {
+                id,
+                total: if id.is_multiple_of(10) {
+                    1_000_000 + id
+                } else {
+                    500
+                },
+                outcome: Outcome::Completed,
+                ..Record::default()
+            };
+            // Short in total, and the longest in the queue.
+            let stage = if id == 33 {
+                Stage::QueueWait
             } else {
-                500
-            },
-            ..Record::default()
+                Stage::JsonMarshaling
+            };
+            record.stages[stage.index()] = 400;
+            if id == 44 {
+                record.stages[Stage::RequestSetup.index()] = 410;
+            }
+            if id.is_multiple_of(7) {
+                record.outcome = Outcome::Failed;
+            }
+            record
         };
-        let told = |count: u64| Requests::of((0..count).map(record).collect(), 5_007, 7);
-        let few = told(128);
-        assert_eq!((few.told.len(), few.left_out, few.next), (128, 7, 5_007));
-        let many = told(1_000);
-        let ids: Vec<_> = many.told.iter().map(|record| record.id).collect();
-        let slowest = (62..90).map(|it| it * 10);
-        assert_eq!(ids, slowest.chain(900..1_000).collect::<Vec<_>>());
-        assert_eq!(many.left_out, 7 + 1_000 - 128);
-        // None stands out: the last ones say it.
-        let alike = Requests::of(vec![record(1); 1_000], 1, 0);
-        assert_eq!(alike.told.len(), LAST_MAX);
+        let all: Vec<_> = (0..1_000).map(record).collect();
+        let told = telling(&all, 80, 2);
+        let ids: Vec<_> = told.iter().map(|record| record.id).collect();
+        // By queue wait the second is any of those without one: here the first.
+        let before = [0, 33, 44, 900, 910, 917];
+        assert_eq!(
+            ids,
+            before.into_iter().chain(920..1_000).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn few_requests_are_all_told_and_of_many_the_rest_is_counted() {
+        let record = Record::default();
+        let few = Requests::of(&vec![record; LAST_MAX], 5_007, 7);
+        assert_eq!((few.told.len(), few.left_out, few.next), (80, 7, 5_007));
+        let many = Requests::of(&vec![record; 1_000], 5_007, u64::MAX);
+        assert!(many.told.len() <= REQUESTS_MAX && many.left_out == u64::MAX);
     }
 
     /// A snapshot with another value at `pointer`.

@@ -1,6 +1,7 @@
 //! The listener for those who run the gateway, and that it is no open door.
 
 use bifrost_shared::layout::Counter;
+use bifrost_shared::record::Outcome;
 use bifrost_shared::stage::Series;
 use bifrost_shared::wire::Snapshot;
 
@@ -49,20 +50,20 @@ async fn the_figures_are_those_of_the_gateway() {
 }
 
 #[tokio::test]
-async fn a_monitor_elsewhere_gets_the_segment_and_each_second_once() {
+async fn a_monitor_elsewhere_gets_the_segment_and_each_second_and_request_once() {
     let provider = Provider::start(vec![json(200, COMPLETION)]).await;
     let mut gateway = Gateway::start(&provider, &[]);
     assert_eq!(ask(gateway.address, &chat("openai/m")).await.status, 200);
     gateway.record().await;
-    let snapshot = async |since: u64| {
-        let path = format!("/snapshot?since={since}");
+    let snapshot = async |asked: &str| {
+        let path = format!("/snapshot?{asked}");
         let answer = send(gateway.admin, "GET", &path, "").await;
         assert_eq!(answer.status, 200);
         assert!(!answer.body.contains("sk-test-a"), "{}", answer.body);
         serde_json::from_str::<Snapshot>(&answer.body).unwrap()
     };
     let told = loop {
-        let told = snapshot(0).await;
+        let told = snapshot("").await;
         let counted = told.figures.as_ref().unwrap().counter(Counter::Records);
         if counted == 1 && !told.rows.is_empty() {
             break told;
@@ -70,13 +71,22 @@ async fn a_monitor_elsewhere_gets_the_segment_and_each_second_once() {
         tokio::task::yield_now().await;
     };
     assert_eq!(told.header.pid, u64::from(std::process::id()));
-    let figures = told.figures.unwrap();
+    let figures = told.figures.as_ref().unwrap();
     assert_eq!(figures.counter(Counter::Completed), 1);
     assert_eq!(figures.histogram(Series::Total).count, 1);
     assert_eq!(figures.slots[0].counts[0], 1, "the provider was asked once");
     let last = told.rows.last().unwrap().ended_at;
-    let later = snapshot(last).await;
+    let requests = &told.requests;
+    assert_eq!(
+        (requests.told.len(), requests.next, requests.left_out),
+        (1, 1, 0)
+    );
+    assert_eq!(requests.told[0].outcome, Outcome::Completed);
+    let later = snapshot(&format!("since={last}&from={}", requests.next)).await;
     assert!(later.rows.iter().all(|row| row.ended_at > last));
+    assert_eq!((later.requests.told.len(), later.requests.next), (0, 1));
+    let again = snapshot(&format!("since={last}&from=0")).await;
+    assert_eq!(again.requests.told, requests.told);
 }
 
 #[tokio::test]

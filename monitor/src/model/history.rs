@@ -86,7 +86,8 @@ impl History {
         }
     }
 
-    /// What the series at `place` counted in the last `window` nanoseconds before the last whole second, and since.
+    /// What the series at `place` counted in the last `window` nanoseconds before the last whole second, and since: up to
+    /// two seconds more than `window`, since the first of its seconds may begin before it does.
     pub(crate) fn window(&self, place: usize, window: u64) -> Histogram {
         let mut whole = self.closed(place, window);
         if let (Some((_, base)), Some((_, latest))) = (&self.base, &self.latest) {

@@ -46,7 +46,7 @@ pub(crate) struct Reading {
     pub(crate) rows: Vec<Row>,
     /// Requests that ended since the last look, as far as the segment still has them and we read them.
     pub(crate) records: Vec<Record>,
-    /// Requests so far that were gone from the segment before we read them.
+    /// Requests so far that were gone from the segment before we read them, or that a gateway elsewhere left out.
     pub(crate) records_missed: u64,
     /// The figures; none where the writer died while it changed them.
     pub(crate) figures: Option<Figures>,
@@ -79,6 +79,13 @@ pub(crate) enum Trouble {
         /// What is wrong with it.
         reason: String,
     },
+    /// It is no recording, or a damaged one.
+    BadRecording {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Nobody answers at an address.
     Unanswered {
         /// The address.
@@ -107,7 +114,9 @@ impl Trouble {
             Self::NoGateway { .. } | Self::Unanswered { .. } => "no_gateway",
             Self::Denied { .. } | Self::Locked { .. } => "denied",
             Self::Incompatible { .. } => "incompatible",
-            Self::Unreadable { .. } | Self::Strange { .. } => "unreadable",
+            Self::Unreadable { .. } | Self::BadRecording { .. } | Self::Strange { .. } => {
+                "unreadable"
+            }
         }
     }
 
@@ -117,7 +126,9 @@ impl Trouble {
             Self::NoGateway { .. } | Self::Unanswered { .. } => "NO GATEWAY",
             Self::Denied { .. } | Self::Locked { .. } => "DENIED",
             Self::Incompatible { .. } => "INCOMPATIBLE",
-            Self::Unreadable { .. } | Self::Strange { .. } => "UNREADABLE",
+            Self::Unreadable { .. } | Self::BadRecording { .. } | Self::Strange { .. } => {
+                "UNREADABLE"
+            }
         }
     }
 
@@ -141,6 +152,7 @@ impl Trouble {
                 Some(path) => format!("{}: {reason}", path.display()),
                 None => reason.clone(),
             },
+            Self::BadRecording { path, reason } => format!("{}: {reason}", path.display()),
             Self::Unanswered { url, reason } => format!("no answer from {url}: {reason}"),
             Self::Locked { url } => format!("{url} does not let us in"),
             Self::Strange { url, reason } => format!("{url}: {reason}"),
@@ -156,6 +168,9 @@ impl Trouble {
             Self::Denied { .. } => "run the monitor as the gateway's user, or as root",
             Self::Incompatible { .. } => "use the monitor of the gateway's release",
             Self::Unreadable { .. } => "name a gateway's .seg file with --segment PATH",
+            Self::BadRecording { .. } => {
+                "name a file that a monitor of this release has recorded with --replay FILE"
+            }
             Self::Unanswered { .. } => {
                 "start bifrost-gateway there, or open the tunnel: ssh -N -L 8081:127.0.0.1:8081 HOST"
             }

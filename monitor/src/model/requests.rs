@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use bifrost_shared::record::Record;
+use bifrost_shared::record::{Outcome, Record};
 use bifrost_shared::stage::Stage;
 
 use super::focus::Order;
@@ -11,12 +11,15 @@ use crate::format::SECOND;
 
 /// Requests kept for being recent: some 200 KB.
 const RECENT_MAX: usize = 1_000;
+/// Requests kept for having gone wrong.
+const WRONG_MAX: usize = 100;
 /// Requests kept for being slow, by each measure and in each of two periods.
 const SLOW_MAX: usize = 100;
 /// A period of the slow ones. The list tells of this one and the one before: the slowest of the last 5 to 10 minutes,
 /// exactly, where forgetting single ones would leave gaps.
 const PERIOD: u64 = 300 * SECOND;
-const MEASURES: [Order; 3] = [Order::Total, Order::Overhead, Order::QueueWait];
+/// What slow ones are slow by.
+pub(crate) const MEASURES: [Order; 3] = [Order::Total, Order::Overhead, Order::QueueWait];
 
 impl Order {
     /// What `record` is sorted by.
@@ -33,9 +36,14 @@ impl Order {
 /// Recent and slow requests of one gateway.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests {
-    /// Those that the segment no longer had when we came to read them.
+    /// Those that we were not told of.
     pub(crate) missed: u64,
     recent: VecDeque<Record>,
+    /// The last that went wrong: at full load the recent ones reach back for a quarter of a second.
+    /// Each with its number.
+    wrong: VecDeque<(u64, Record)>,
+    /// How many there were.
+    count: u64,
     slow: [Slow; MEASURES.len()],
     /// When the present period of the slow ones began, nanoseconds since the Unix epoch.
     since: u64,
@@ -72,10 +80,21 @@ impl Requests {
         for (slow, order) in self.slow.iter_mut().zip(MEASURES) {
             slow.absorb(order.value(record), record);
         }
-        self.recent.push_back(*record);
-        if self.recent.len() > RECENT_MAX {
-            self.recent.pop_front();
+        push(&mut self.recent, *record, RECENT_MAX);
+        if record.outcome != Outcome::Completed {
+            push(&mut self.wrong, (self.count, *record), WRONG_MAX);
         }
+        self.count += 1;
+    }
+
+    /// Newest first. They come runtime by runtime, some 50 ms of each.
+    fn by_time(&self) -> Vec<&Record> {
+        let forgotten = self.count - self.recent.len() as u64;
+        let wrong = self.wrong.iter().filter(|(number, _)| *number < forgotten);
+        let wrong = wrong.map(|(_, record)| record);
+        let mut all: Vec<_> = self.recent.iter().chain(wrong).collect();
+        all.sort_by_key(|record| Reverse(record.ended_at));
+        all
     }
 
     /// Forgets the slow ones.
@@ -83,16 +102,23 @@ impl Requests {
         self.slow = Default::default();
     }
 
-    /// What there is, largest first: the recent ones by time, the slow ones by their measure.
+    /// What there is, largest first: the recent ones and those that went wrong by time, the slow ones by their measure.
     pub(crate) fn sorted(&self, order: Order) -> Vec<&Record> {
         let Some(at) = MEASURES.iter().position(|measure| *measure == order) else {
-            return self.recent.iter().rev().collect();
+            return self.by_time();
         };
         let Slow { present, past } = &self.slow[at];
         let mut all: Vec<_> = present.iter().chain(past).collect();
         all.sort_by_key(|(value, _)| Reverse(*value));
         all.into_iter().map(|(_, record)| record).collect()
     }
+}
+
+fn push<T>(list: &mut VecDeque<T>, item: T, most: usize) {
+    if list.len() == most {
+        list.pop_front();
+    }
+    list.push_back(item);
 }
 
 /// Whether every word of `filter` stands in `text`, whichever way it is written.
@@ -111,6 +137,7 @@ mod tests {
             id,
             ended_at: second * SECOND,
             total,
+            outcome: Outcome::Completed,
             ..Record::default()
         }
     }
@@ -128,12 +155,35 @@ mod tests {
             requests.absorb(&record(id, 1_000, id));
         }
         assert_eq!(ids(&requests, Order::Time).len(), RECENT_MAX);
-        assert_eq!(ids(&requests, Order::Time)[0], 3_000);
         let slow = ids(&requests, Order::Total);
         assert_eq!(
             (slow.len(), slow[0], slow[1], slow[99]),
             (100, 1, 3_000, 2_902)
         );
+    }
+
+    #[test]
+    fn recent_ones_stand_by_time_however_they_came() {
+        let mut requests = Requests::default();
+        for (id, second) in [(1, 1_000), (2, 1_002), (3, 1_001), (4, 1_003)] {
+            requests.absorb(&record(id, second, 1));
+        }
+        assert_eq!(ids(&requests, Order::Time), [4, 2, 3, 1]);
+    }
+
+    #[test]
+    fn what_went_wrong_is_still_there_when_others_are_no_longer_recent() {
+        let mut requests = Requests::default();
+        for id in 1..=3_000 {
+            let mut record = record(id, id, 1);
+            if [5, 2_990].contains(&id) {
+                record.outcome = Outcome::Failed;
+            }
+            requests.absorb(&record);
+        }
+        let ids = ids(&requests, Order::Time);
+        assert_eq!((ids.len(), ids[0], ids[10]), (RECENT_MAX + 1, 3_000, 2_990));
+        assert_eq!(ids[RECENT_MAX], 5);
     }
 
     #[test]

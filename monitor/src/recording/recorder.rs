@@ -16,6 +16,7 @@ use bifrost_shared::snapshot::{Figures, View};
 use super::{FORMAT, Form, Line, Look, Nothing, Told, Who};
 use crate::format::SECOND;
 use crate::model::observation::{Observation, Reading, Sight, Trouble};
+use crate::model::requests::MEASURES;
 use crate::model::samples::SampleFigures;
 use crate::packed::PackedRow;
 use crate::source::Source;
@@ -77,7 +78,7 @@ impl Recorder {
             path: path.to_owned(),
             file,
             last: None,
-            slowest: Slowest::default(),
+            pending: Pending::default(),
         });
     }
 
@@ -137,35 +138,42 @@ struct Tape {
     file: Box<dyn Write>,
     /// What it was that was last written.
     last: Option<Last>,
-    slowest: Slowest,
+    pending: Pending,
 }
 
-/// The single requests since the last look that was written that are kept of it: more would be most of an hour's file.
+/// The single requests since the last look that was written that are kept of it. More than two would be most of an
+/// hour's file: the slowest by each measure in turn, and the last that went wrong.
 #[derive(Debug, Default)]
-struct Slowest {
-    of_whole: Option<Record>,
-    of_wrong: Option<Record>,
+struct Pending {
+    records: Vec<Record>,
+    turn: usize,
 }
 
-impl Slowest {
-    fn absorb(&mut self, record: &Record) {
-        let is_wrong = record.outcome != Outcome::Completed;
-        let kept = if is_wrong {
-            &mut self.of_wrong
-        } else {
-            &mut self.of_whole
-        };
-        if kept.is_none_or(|kept| kept.total < record.total) {
-            *kept = Some(*record);
-        }
+impl Pending {
+    fn absorb(&mut self, records: &[Record]) {
+        self.records.extend(records);
+        self.records = self.worth_keeping();
     }
 
     /// Oldest first.
     fn take(&mut self) -> Vec<Record> {
-        let Self { of_whole, of_wrong } = std::mem::take(self);
-        let mut both: Vec<_> = of_whole.into_iter().chain(of_wrong).collect();
-        both.sort_unstable_by_key(|record| record.ended_at);
-        both
+        self.turn += 1;
+        std::mem::take(&mut self.records)
+    }
+
+    fn worth_keeping(&self) -> Vec<Record> {
+        let measure = MEASURES[self.turn % MEASURES.len()];
+        let all = self.records.iter().enumerate();
+        let slowest = all.clone().rev().max_by_key(|(_, it)| measure.value(it));
+        let wrong = all.rev().find(|(_, it)| it.outcome != Outcome::Completed);
+        let mut places: Vec<_> = [slowest, wrong]
+            .into_iter()
+            .flatten()
+            .map(|(at, _)| at)
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|at| self.records[at]).collect()
     }
 }
 
@@ -194,7 +202,7 @@ impl Tape {
             path: path.to_owned(),
             file: Box::new(options.open(path)?),
             last: None,
-            slowest: Slowest::default(),
+            pending: Pending::default(),
         };
         let form = Form {
             format: FORMAT,
@@ -221,7 +229,13 @@ impl Tape {
         }
     }
 
+    /// Whether the last look was at that gateway.
+    fn is_of(&self, attachment: u64) -> bool {
+        matches!(&self.last, Some(Last::Gateway { attachment: last, .. }) if *last == attachment)
+    }
+
     fn take_nothing(&mut self, observation: &Observation, trouble: &Trouble) -> io::Result<()> {
+        self.pending = Pending::default();
         let &Observation { at, unix_ns, .. } = observation;
         if let Some(Last::Nothing {
             at: then,
@@ -251,10 +265,10 @@ impl Tape {
         past: &Past,
     ) -> io::Result<()> {
         let at = observation.at;
-        reading
-            .records
-            .iter()
-            .for_each(|it| self.slowest.absorb(it));
+        if !self.is_of(reading.attachment) {
+            self.pending = Pending::default();
+        }
+        self.pending.absorb(&reading.records);
         let mut lines = vec![];
         let mut stood_at = at;
         let mut rows = reading.rows.clone();
@@ -308,7 +322,7 @@ impl Tape {
             alive: reading.alive,
             freshness: reading.freshness,
             rows,
-            requests: self.slowest.take(),
+            requests: self.pending.take(),
         }));
         self.write(&lines)?;
         self.last = Some(Last::Gateway {

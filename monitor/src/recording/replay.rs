@@ -26,6 +26,8 @@ pub(crate) struct Looks {
     /// When the last look was made.
     at: (u64, u64),
     has_shown: bool,
+    /// Nothing after what could not be read is to be trusted.
+    is_broken: bool,
 }
 
 /// What the recording has told of the present gateway.
@@ -53,12 +55,13 @@ impl Looks {
             attachments: 0,
             at: (0, 0),
             has_shown: false,
+            is_broken: false,
         }
     }
 
     fn unreadable(&self, reason: String) -> Trouble {
-        Trouble::Unreadable {
-            path: Some(self.path.clone()),
+        Trouble::BadRecording {
+            path: self.path.clone(),
             reason,
         }
     }
@@ -99,12 +102,7 @@ impl Looks {
             .take(LINE_BYTES_MAX)
             .read_until(b'\n', &mut text);
         if let Err(error) = read {
-            return Err(match error.kind() {
-                io::ErrorKind::PermissionDenied => Trouble::Denied {
-                    path: self.path.clone(),
-                },
-                _ => self.unreadable(error.to_string()),
-            });
+            return Err(self.unreadable(error.to_string()));
         }
         self.line += 1;
         let is_whole = text.ends_with(b"\n");
@@ -176,9 +174,11 @@ impl Iterator for Looks {
 
     /// A line that is none ends it, with a look that says so.
     fn next(&mut self) -> Option<Observation> {
+        if self.is_broken {
+            return None;
+        }
         let look = self.read().unwrap_or_else(|trouble| {
-            // Nothing after it is to be trusted.
-            self.lines = Box::new(io::empty());
+            self.is_broken = true;
             Some(Observation {
                 at: self.at.0,
                 unix_ns: self.at.1,

@@ -14,7 +14,8 @@ pub(crate) struct Paced<I> {
     speed: Option<f64>,
     /// When the first look was shown.
     begun: Option<Instant>,
-    /// When it was made, on its own clock.
+    /// When it was made, nanoseconds since the Unix epoch: two gateways of a recording may be of two hosts, each with a
+    /// monotonic clock of its own.
     first_at: u64,
     now: Observation,
     next: Option<Observation>,
@@ -28,7 +29,7 @@ impl<I: Iterator<Item = Observation>> Paced<I> {
             looks,
             speed,
             begun: None,
-            first_at: next.at,
+            first_at: next.unix_ns,
             now: again(&next, false),
             next: Some(next),
         })
@@ -51,7 +52,7 @@ impl<I: Iterator<Item = Observation>> Paced<I> {
         let (Some(next), Some(speed)) = (&self.next, self.speed) else {
             return self.next.is_some();
         };
-        let after = next.at.saturating_sub(self.first_at) as f64 / SECOND as f64;
+        let after = next.unix_ns.saturating_sub(self.first_at) as f64 / SECOND as f64;
         after <= shown.as_secs_f64() * speed
     }
 }
@@ -106,6 +107,7 @@ mod tests {
             .iter()
             .map(|at| Observation {
                 at: fixture::AT + at * SECOND,
+                unix_ns: fixture::UNIX_NS + at * SECOND,
                 ..fixture::observation(fixture::reading(&[fixture::row(1, *at)]))
             })
             .collect();

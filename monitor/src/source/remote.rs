@@ -1,21 +1,25 @@
 //! A gateway on another machine, asked once a second by its admin listener.
 //!
 //! A thread does the asking, so that the screen heeds its keys however long an answer takes. Between two answers the
-//! last one grows older: a tunnel that hangs looks like a gateway that does, until the deadline says otherwise.
+//! last one grows older: a tunnel that hangs looks like a gateway that does. Only when nothing has come for
+//! [`PATIENCE`] is it let go, and all is asked for anew.
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bifrost_shared::layout::VERSION_MAJOR;
 use bifrost_shared::record::Record;
+use bifrost_shared::segment::monotonic_ns;
 use bifrost_shared::snapshot::{Row, View};
 use bifrost_shared::wire::{FORMAT, Form, Snapshot};
 
-use super::Source;
 use super::http::{self, Answer, Key, Limits, Url};
+use super::{Source, unix_ns};
 use crate::model::observation::{Observation, Reading, Sight, Trouble};
 use crate::model::samples::SampleFigures;
 
@@ -25,6 +29,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const TIME_MAX: Duration = Duration::from_secs(3);
 /// The first answer has 15 minutes, at most some 2 MB.
 const BYTES_MAX: usize = 16 << 20;
+/// How long what was told last is shown while nobody answers: over a tunnel a failed question is nothing out of the way.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Answers that wait to be looked at; then the next question does.
 const WAITING_MAX: usize = 4;
 
@@ -32,13 +38,23 @@ const WAITING_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct RemoteSource {
     url: Url,
-    answers: Receiver<Result<Box<Snapshot>, Trouble>>,
+    answers: Receiver<Told>,
+    /// Raised when the next question is to be for everything.
+    anew: Arc<AtomicBool>,
     shown: Option<Shown>,
     attachments: u64,
     /// Requests of the shown gateway that were left out of its answers.
     left_out: u64,
     /// What happened last.
     trouble: Option<Trouble>,
+}
+
+/// An answer, or why there is none.
+#[derive(Debug)]
+struct Told {
+    answer: Result<Box<Snapshot>, Trouble>,
+    /// Whether it was asked for everything.
+    is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -57,6 +73,8 @@ impl RemoteSource {
         };
         let (sender, answers) = mpsc::sync_channel(WAITING_MAX);
         let asked = url.clone();
+        let anew = Arc::new(AtomicBool::new(false));
+        let is_asked_anew = Arc::clone(&anew);
         // It ends with whoever it answers to.
         thread::spawn(move || {
             ask_on(
@@ -65,12 +83,14 @@ impl RemoteSource {
                     key,
                     limits,
                 },
+                &is_asked_anew,
                 &sender,
             );
         });
         Self {
             url,
             answers,
+            anew,
             shown: None,
             attachments: 0,
             left_out: 0,
@@ -78,8 +98,10 @@ impl RemoteSource {
         }
     }
 
-    fn take(&mut self, answer: Result<Box<Snapshot>, Trouble>, news: &mut News) {
-        match answer {
+    fn take(&mut self, told: Told, news: &mut News) {
+        match told.answer {
+            // The whole one is on its way.
+            Ok(_) if self.shown.is_none() && !told.is_whole => {}
             Ok(mut snapshot) => {
                 let is_same = self
                     .shown
@@ -92,7 +114,11 @@ impl RemoteSource {
                 }
                 news.rows.append(&mut snapshot.rows);
                 news.records.append(&mut snapshot.requests.told);
-                self.left_out += snapshot.requests.left_out;
+                // What ended before we came is not missed.
+                if is_same {
+                    let left_out = snapshot.requests.left_out;
+                    self.left_out = self.left_out.saturating_add(left_out);
+                }
                 let (header, names) = (snapshot.header.clone(), snapshot.names.clone());
                 self.trouble = None;
                 self.shown = Some(Shown {
@@ -102,8 +128,13 @@ impl RemoteSource {
                 });
             }
             Err(trouble) => {
-                *news = News::default();
-                self.shown = None;
+                let is_soon = |it: &Shown| it.came_at.elapsed() < PATIENCE;
+                let may_pass = matches!(trouble, Trouble::Unanswered { .. });
+                if !(may_pass && self.shown.as_ref().is_some_and(is_soon)) {
+                    *news = News::default();
+                    self.shown = None;
+                    self.anew.store(true, Ordering::Relaxed);
+                }
                 self.trouble = Some(trouble);
             }
         }
@@ -118,8 +149,8 @@ impl RemoteSource {
         else {
             let silent = || unanswered(&self.url, "it did not answer in time");
             return Observation {
-                at: 0,
-                unix_ns: 0,
+                at: monotonic_ns(),
+                unix_ns: unix_ns(),
                 sight: Sight::Nothing(self.trouble.clone().unwrap_or_else(silent)),
             };
         };
@@ -179,21 +210,23 @@ struct Questions {
     limits: Limits,
 }
 
-fn ask_on(questions: &Questions, answers: &SyncSender<Result<Box<Snapshot>, Trouble>>) {
+fn ask_on(questions: &Questions, anew: &AtomicBool, answers: &SyncSender<Told>) {
     let mut last = None;
     loop {
         let begun = Instant::now();
-        let answer = questions.ask_after(last);
-        last = answer.as_ref().ok().map(|it| Last {
-            who: who(it),
-            row: it
-                .rows
-                .last()
-                .map(|row| row.ended_at)
-                .or(last.and_then(|it| it.row)),
-            request: it.requests.next,
-        });
-        if answers.send(answer).is_err() {
+        if anew.swap(false, Ordering::Relaxed) {
+            last = None;
+        }
+        let told = questions.ask_after(last);
+        if let Ok(it) = &told.answer {
+            let row = it.rows.last().map(|row| row.ended_at);
+            last = Some(Last {
+                who: who(it),
+                row: row.or(last.and_then(|it| it.row)),
+                request: it.requests.next,
+            });
+        }
+        if answers.send(told).is_err() {
             return;
         }
         thread::sleep(EVERY.saturating_sub(begun.elapsed()));
@@ -222,19 +255,23 @@ fn who(snapshot: &Snapshot) -> Who {
 }
 
 impl Questions {
-    /// The next answer, with the rows that the last one lacked. Another gateway tells all of its own, and so does one
-    /// that could not be heard: whoever looked on has let it go.
-    fn ask_after(&self, last: Option<Last>) -> Result<Box<Snapshot>, Trouble> {
-        let since = last.and_then(|it| it.row).unwrap_or(0);
-        let snapshot = self.ask(since, last.map_or(0, |it| it.request))?;
-        match last {
-            Some(last) if last.who != who(&snapshot) => self.ask(0, 0),
-            _ => Ok(snapshot),
+    /// The next answer, with what the last one lacked. Another gateway tells all of its own.
+    fn ask_after(&self, last: Option<Last>) -> Told {
+        let answer = self.ask(last);
+        match (last, &answer) {
+            (Some(last), Ok(snapshot)) if last.who != who(snapshot) => self.ask_after(None),
+            _ => Told {
+                answer,
+                is_whole: last.is_none(),
+            },
         }
     }
 
-    fn ask(&self, since: u64, after: u64) -> Result<Box<Snapshot>, Trouble> {
-        let target = format!("/snapshot?since={since}&after={after}");
+    fn ask(&self, last: Option<Last>) -> Result<Box<Snapshot>, Trouble> {
+        let target = last.map_or("/snapshot".to_owned(), |last| {
+            let (since, from) = (last.row.unwrap_or(0), last.request);
+            format!("/snapshot?since={since}&from={from}")
+        });
         let answer = http::get(&self.url, &target, self.key.as_ref(), self.limits);
         match answer {
             Ok(Answer { status: 200, body }) => self.understood(&body),
@@ -316,7 +353,7 @@ mod tests {
                 freshness: reading.freshness,
                 figures: reading.figures.clone(),
                 rows: rows.clone(),
-                requests: Requests::of(records.clone(), records.len() as u64, 0),
+                requests: Requests::of(&records, records.len() as u64, 0),
             });
         }
         last.unwrap()
@@ -366,20 +403,20 @@ mod tests {
         let same = body(&first);
         let other = body(&second);
         let (questions, serving) = serve(vec![same.clone(), same, other.clone(), other]);
-        let told = questions.ask_after(None).unwrap();
+        let told = questions.ask_after(None).answer.unwrap();
         assert_eq!(*told, first);
         let last = Last {
             who: who(&told),
             row: Some(told.rows[9].ended_at),
             request: told.requests.next,
         };
-        questions.ask_after(Some(last)).unwrap();
-        let told = questions.ask_after(Some(last)).unwrap();
-        assert_eq!(told.header.pid, second.header.pid);
+        assert!(!questions.ask_after(Some(last)).is_whole);
+        let told = questions.ask_after(Some(last));
+        assert!(told.is_whole);
+        assert_eq!(told.answer.unwrap().header.pid, second.header.pid);
         let row = last.row.unwrap();
-        let next = 10 * 200;
-        let asked = [(0, 0), (row, next), (row, next), (0, 0)];
-        let asked = asked.map(|(since, after)| format!("/snapshot?since={since}&after={after}"));
+        let more = format!("/snapshot?since={row}&from={}", 10 * 200);
+        let asked = ["/snapshot", &more, &more, "/snapshot"];
         assert_eq!(serving.join().unwrap(), asked);
     }
 
@@ -414,7 +451,7 @@ mod tests {
             ),
         ] {
             let (questions, serving) = serve(vec![(status, body)]);
-            let trouble = questions.ask(0, 0).unwrap_err();
+            let trouble = questions.ask(None).unwrap_err();
             let what = trouble.what();
             assert_eq!(trouble.key(), key, "{what}");
             assert!(
@@ -444,14 +481,50 @@ mod tests {
         let news = |observation: &Observation| match &observation.sight {
             Sight::Gateway(reading) => (
                 reading.rows.len(),
-                reading.records.len() as u64 + reading.records_missed,
+                (reading.records.len(), reading.records_missed),
             ),
             Sight::Nothing(trouble) => panic!("{trouble:?}"),
         };
-        let told = snapshot().requests;
-        assert!(told.told.len() >= 100 && told.left_out > 1_000);
-        assert_eq!(news(&first), (10, 10 * 200));
-        assert_eq!(news(&second), (0, told.left_out));
+        let told = snapshot().requests.told.len();
+        assert!((80..=128).contains(&told));
+        assert_eq!(news(&first), (10, (told, 0)));
+        assert_eq!(news(&second), (0, (0, 0)));
         assert!(first.at >= snapshot().at && second.at > first.at);
+    }
+
+    #[test]
+    fn a_question_that_fails_is_forgiven_and_a_gateway_that_counts_nonsense_too() {
+        let mut source = RemoteSource::new(Url::parse("http://127.0.0.1:1").unwrap(), None);
+        let mut news = News::default();
+        let told = |answer| Told {
+            answer,
+            is_whole: false,
+        };
+        let failed = || {
+            Err(unanswered(
+                &Url::parse("http://127.0.0.1:1").unwrap(),
+                "late",
+            ))
+        };
+        source.take(told(Ok(Box::new(snapshot()))), &mut news);
+        assert!(source.shown.is_none(), "a part of what was before us");
+        source.take(
+            Told {
+                answer: Ok(Box::new(snapshot())),
+                is_whole: true,
+            },
+            &mut news,
+        );
+        source.take(told(failed()), &mut news);
+        assert_eq!(news.rows.len(), 10, "it is still shown");
+        let mut odd = snapshot();
+        odd.requests.left_out = u64::MAX;
+        source.take(told(Ok(Box::new(odd.clone()))), &mut news);
+        source.take(told(Ok(Box::new(odd))), &mut news);
+        assert_eq!(source.left_out, u64::MAX);
+        let shown = source.shown.as_mut().unwrap();
+        shown.came_at = Instant::now().checked_sub(PATIENCE).unwrap();
+        source.take(told(failed()), &mut news);
+        assert!(source.shown.is_none() && source.anew.load(Ordering::Relaxed));
     }
 }

@@ -143,9 +143,8 @@ impl Judge {
                 queue.busy
             ));
         }
-        let steal = mean(self.seconds.minute().map(|second| second.steal)).unwrap_or(0);
-        if steal > STEAL_PERMILLE {
-            let steal = format::percent(steal, 1_000);
+        if is_throttled(&self.seconds) {
+            let steal = format::percent(steal(&self.seconds), 1_000);
             qualifiers.push(format!(
                 "CPU throttled, steal {steal}: look at CPU credits first"
             ));
@@ -181,6 +180,16 @@ impl Judge {
     }
 }
 
+/// Whether others take so much that the hypervisor may be holding the machine back.
+fn is_throttled(seconds: &Seconds) -> bool {
+    steal(seconds) > STEAL_PERMILLE
+}
+
+/// The last minute's mean, permille.
+fn steal(seconds: &Seconds) -> u64 {
+    mean(seconds.minute().map(|second| second.steal)).unwrap_or(0)
+}
+
 fn finding(
     trigger: Trigger,
     limits: &Limits,
@@ -189,7 +198,7 @@ fn finding(
 ) -> Finding {
     let limit = limits.of_trigger(trigger);
     let mut finding = match trigger {
-        Trigger::CreditRunway => rules::credit_runway(credits, limit),
+        Trigger::CreditRunway => rules::credit_runway(credits, limit, is_throttled(seconds)),
         _ => rules::finding(trigger, seconds, limit),
     };
     if !limits.hold || limit == 0 {

@@ -8,14 +8,16 @@ use super::seconds::{Seconds, mean};
 use super::{Judged, Level, Trigger};
 
 /// What the page measured there: queue wait 28 times less, overhead 5 times less.
-const XLARGE: &str = "a t3.xlarge ($0.1664/h against $0.0416) had a queue wait of 1.67 us against 47.13 and an overhead \
-                      of 11 us against 59 at the page's load";
+const XLARGE: &str = "a t3.xlarge ($0.1664/h against $0.0416, us-east-1 in 2026) had a queue wait of 1.67 µs against \
+                      47.13 µs and an overhead of 11 µs against 59 µs at the page's load";
 /// The cheaper way to steady processors.
-const FLEX: &str = "a c7i-flex.large ($0.0848/h) has as many vCPU and as much memory, and no CPU credits to run out of";
+const FLEX: &str = "a c7i-flex.large ($0.0848/h, us-east-1 in 2026) has as many vCPU and as much memory, and no CPU credits to run out of";
 /// For memory alone.
-const MORE_MEMORY: &str = "an m7i-flex.large ($0.0958/h) has 8 GiB, a t3.xlarge ($0.1664/h) 16";
+const MORE_MEMORY: &str =
+    "an m7i-flex.large ($0.0958/h, us-east-1 in 2026) has 8 GiB, a t3.xlarge ($0.1664/h) 16";
 
-/// One remedy for each trigger that is breached or watched, worst first.
+/// One remedy for each trigger that is breached or watched, worst first; credits before all where they are what is short:
+/// nothing else helps as long as the processors are held back.
 pub(super) fn all(
     triggers: &[Judged],
     seconds: &Seconds,
@@ -24,8 +26,12 @@ pub(super) fn all(
     let pressing = [Level::Breach, Level::Watch]
         .into_iter()
         .flat_map(|level| worst_first(triggers, level));
-    pressing
-        .map(|judged| of(judged.trigger, seconds, credits))
+    let mut pressing: Vec<_> = pressing.collect();
+    let is_spent =
+        |judged: &Judged| judged.trigger == Trigger::CreditRunway && judged.now == Some(0);
+    pressing.sort_by_key(|judged| !is_spent(judged));
+    let all = pressing.into_iter();
+    all.map(|judged| of(judged.trigger, seconds, credits))
         .collect()
 }
 

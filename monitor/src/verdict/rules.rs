@@ -1,6 +1,7 @@
 //! What the last minutes say of each trigger, without regard to how it stood before.
 
 use bifrost_shared::credits::Credits;
+use bifrost_shared::layout::CreditMode;
 
 use super::seconds::{MINUTE, Second, Seconds, mean};
 use super::{Level, Trigger};
@@ -37,7 +38,7 @@ pub(super) fn finding(trigger: Trigger, seconds: &Seconds, limit: u64) -> Findin
         Trigger::Overhead => overhead(seconds, limit),
         Trigger::SchedulerDelay => scheduler_delay(seconds, limit),
         // Not of seconds alone: see `credit_runway`.
-        Trigger::CreditRunway => credit_runway(None, limit),
+        Trigger::CreditRunway => credit_runway(None, limit, false),
     }
 }
 
@@ -151,10 +152,16 @@ fn scheduler_delay(seconds: &Seconds, limit: u64) -> Finding {
     }
 }
 
-/// What the estimate says: its better bound, so that a balance that is not known at first makes no alarm.
-pub(super) fn credit_runway(credits: Option<Credits>, limit: u64) -> Finding {
+/// What the estimate says: its better bound, so that a balance that is not known at first makes no alarm. Where a
+/// standard instance `is_throttled`, there is nothing left to estimate.
+pub(super) fn credit_runway(credits: Option<Credits>, limit: u64, is_throttled: bool) -> Finding {
+    let is_spent = is_throttled && credits.is_some_and(|it| it.mode == CreditMode::Standard);
     let runway = credits.and_then(|credits| credits.runway_ns);
-    let longest = runway.map(|runway| runway.high);
+    let longest = if is_spent {
+        Some(0)
+    } else {
+        runway.map(|runway| runway.high)
+    };
     let is_below = |limit: u64| longest.is_some_and(|longest| longest < limit);
     Finding {
         level: if is_below(limit) {

@@ -39,6 +39,8 @@ pub(super) struct Chart {
     pub(super) references: Vec<Reference>,
     /// How a value is told.
     pub(super) text: fn(u64) -> String,
+    /// The highest value that there can be, if there is one.
+    pub(super) most: Option<u64>,
     /// How many seconds there is room for from edge to edge.
     pub(super) seconds: usize,
 }
@@ -79,7 +81,7 @@ impl Chart {
             let value = format::plain(&(self.text)(it.value));
             Span::styled(format!("  ─ {} {value}", it.name), it.colour)
         });
-        for span in references.chain(curves) {
+        for span in curves.chain(references) {
             if line.width() + span.width() <= usize::from(width) {
                 line.push_span(span);
             }
@@ -95,7 +97,8 @@ impl Chart {
         });
         let references = self.references.iter().map(|it| it.value);
         let highest = values.chain(references).max().unwrap_or(0);
-        highest.saturating_add(highest / 16).max(1)
+        let most = self.most.unwrap_or(u64::MAX).max(highest);
+        highest.saturating_add(highest / 16).clamp(1, most.max(1))
     }
 
     /// Labels, references and the time below.
@@ -228,6 +231,7 @@ mod tests {
                 colour: Color::Red,
             }],
             text: format::count,
+            most: None,
             seconds,
         };
         let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));

@@ -58,7 +58,7 @@ fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
                 curve("mean", MAIN, |it| it.overhead.mean),
                 curve("p95", BESIDE, |it| it.overhead.p95),
             ],
-            overhead_references(),
+            overhead_references(gateway),
             format::brief,
         ),
         Pane::Load => (
@@ -100,6 +100,7 @@ fn chart(gateway: &Gateway, pane: Pane, seconds: usize) -> Option<Chart> {
         curves,
         references,
         text,
+        most: (pane == Pane::Processors).then_some(1_000),
         seconds,
     })
 }
@@ -110,10 +111,11 @@ fn limit(gateway: &Gateway, trigger: Trigger) -> Vec<Reference> {
     let judged = judged.filter(|it| it.trigger == trigger && it.limit > 0);
     let reference = judged.map(|it| {
         let is_known = it.level != Level::Reference;
-        let (name, colour) = if is_known {
-            ("limit", LIMIT)
-        } else {
-            ("of a t3.medium", COMPARED)
+        let (name, colour) = match trigger {
+            _ if is_known => ("limit", LIMIT),
+            // Ours, and of no instance.
+            Trigger::Overhead | Trigger::SchedulerDelay => ("reference", COMPARED),
+            _ => ("t3.medium's", COMPARED),
         };
         Reference {
             name: name.to_owned(),
@@ -128,14 +130,16 @@ fn memory_references(gateway: &Gateway) -> Vec<Reference> {
     let mut references = limit(gateway, Trigger::Memory);
     let share = format::percent(gateway.header().thresholds.memory_permille, 1_000);
     for reference in &mut references {
-        reference.name = format!("{} ({share})", reference.name);
+        // It is so much of this host, whatever this host is.
+        reference.name = format!("{share} of RAM");
     }
     references
 }
 
-fn overhead_references() -> Vec<Reference> {
+/// What it is judged by, and what the page measured.
+fn overhead_references(gateway: &Gateway) -> Vec<Reference> {
     let (medium, xlarge) = Series::Overhead.reference_ns();
-    [(T3_MEDIUM.instance, medium), (T3_XLARGE.instance, xlarge)]
+    let measured = [(T3_MEDIUM.instance, medium), (T3_XLARGE.instance, xlarge)]
         .into_iter()
         .filter_map(|(name, value)| {
             Some(Reference {
@@ -143,7 +147,10 @@ fn overhead_references() -> Vec<Reference> {
                 value: value?,
                 colour: COMPARED,
             })
-        })
+        });
+    limit(gateway, Trigger::Overhead)
+        .into_iter()
+        .chain(measured)
         .collect()
 }
 

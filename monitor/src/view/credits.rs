@@ -28,12 +28,21 @@ fn text(credits: &Credits) -> String {
         }
     };
     format!(
-        "CPU credits, estimated: {:.0} to {:.0} of {}; at {:.0}% CPU {outlook}",
-        balance.low,
+        "CPU credits, estimated: {} to {:.0} of {}; at {:.0}% CPU {outlook}",
+        lowest(balance.low),
         balance.high,
         credits.instance.balance_max,
         credits.used_permille / 10.0,
     )
+}
+
+/// Below zero are credits that were borrowed.
+fn lowest(balance: f64) -> String {
+    if balance < -0.5 {
+        format!("{:.0} borrowed", -balance)
+    } else {
+        format!("{:.0}", balance.abs())
+    }
 }
 
 fn afterwards(credits: &Credits) -> String {
@@ -87,7 +96,7 @@ mod tests {
             };
             assert_eq!(
                 text(&credits),
-                format!("CPU credits, estimated: -5 to 571 of 576; at 72% CPU {expected}")
+                format!("CPU credits, estimated: 5 borrowed to 571 of 576; at 72% CPU {expected}")
             );
         }
     }

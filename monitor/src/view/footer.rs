@@ -59,7 +59,11 @@ fn keys(model: &Model, width: u16) -> Vec<Span<'static>> {
     if focus.topic == Topic::Requests {
         parts.extend([dim("/ filter"), dim("o order"), dim("Enter in full")]);
     }
-    parts.push(dim("p pause"));
+    parts.push(dim(if model.behind().is_some() {
+        "p go on"
+    } else {
+        "p pause"
+    }));
     parts.push(dim("w window"));
     if !focus.is_zoomed && focus.pane().is_none() {
         parts.push(dim("Tab pane"));

@@ -51,7 +51,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &G
         let length = length.div_ceil(u128::from(most.max(1)));
         let length = usize::try_from(length).unwrap_or(0);
         let range = format!("{} to {}", format::brief(bin.low), format::brief(bin.high));
-        let share = format::percent(bin.count, histogram.count);
+        let share = format::share(bin.count, histogram.count);
         let line = Line::from(vec![
             Span::from(format!("{range:>width$} ", width = RANGE - 1)),
             Span::styled("█".repeat(length), Color::Cyan),

@@ -62,9 +62,15 @@ fn columns<'a>() -> [Column<Entry<'a>>; 11] {
 
 pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
     let requests = model.requests(gateway);
+    // A recording has few of them.
+    let recorded = if gateway.is_replayed() {
+        "recorded "
+    } else {
+        ""
+    };
     let kind = match model.focus.order {
-        Order::Time => "Recent requests, newest first".to_owned(),
-        order => format!("Slowest requests by {}", order.label()),
+        Order::Time => format!("Recent {recorded}requests, newest first"),
+        order => format!("Slowest {recorded}requests by {}", order.label()),
     };
     let filter = match model.focus.filter.as_str() {
         "" => String::new(),

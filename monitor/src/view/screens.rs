@@ -54,7 +54,6 @@ fn styles(buffer: &Buffer) -> String {
     let mut told = String::new();
     for (y, cells) in rows(buffer).enumerate() {
         let mut x = 0;
-        // A blank has no colour to be seen by.
         for run in cells.chunk_by(|one, other| style(one) == style(other)) {
             let style = style(&run[0]);
             if !style.is_empty() {
@@ -68,6 +67,7 @@ fn styles(buffer: &Buffer) -> String {
 }
 
 fn style(cell: &Cell) -> String {
+    // A blank has no colour to be seen by.
     let is_seen = cell.symbol() != " " && cell.fg != Color::Reset;
     let colour = if is_seen {
         format!(" {}", cell.fg)

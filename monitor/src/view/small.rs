@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Widget as _;
 
-use super::{SIZE_MIN, row, style};
+use super::{SIZE_MIN, cut, row, style};
 use crate::format;
 use crate::model::liveness::Liveness;
 use crate::model::{Gateway, Model};
@@ -27,7 +27,9 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model) {
         style::DIM,
     ));
     for (place, line) in lines.into_iter().enumerate() {
-        line.render(row(area, place), buffer);
+        let style = line.spans.first().map_or(style::PLAIN, |span| span.style);
+        let text = cut(&line.to_string(), area.width.into());
+        Line::styled(text, line.style.patch(style)).render(row(area, place), buffer);
     }
 }
 

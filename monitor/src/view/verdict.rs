@@ -13,7 +13,7 @@ use crate::verdict::Verdict;
 const VERDICT_ROWS: usize = 3;
 const REMEDY_ROWS: usize = 2;
 /// From this width on, the remedy gets both: narrower screens are lower, too, and need them for charts.
-const WIDE: u16 = 140;
+const WIDE: u16 = 100;
 
 pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
     let verdict = &gateway.verdict;
@@ -46,12 +46,13 @@ fn lines(verdict: &Verdict, width: u16) -> Vec<(String, bool)> {
     let is_cut = remedy.len() > most;
     let remedy = remedy.into_iter().take(most).enumerate();
     let remedy = remedy.map(|(place, line)| {
-        if is_cut && place + 1 == most {
-            // Longer than there is room for, so that it is cut.
-            let room = usize::from(width).saturating_sub(2);
-            return (cut(&format!("{line} …"), room), true);
-        }
-        (line, true)
+        let mark = if is_cut && place + 1 == most {
+            " …"
+        } else {
+            ""
+        };
+        let room = usize::from(width).saturating_sub(1 + mark.chars().count());
+        (cut(&line, room) + mark, true)
     });
     told.chain(remedy).collect()
 }
@@ -91,5 +92,5 @@ fn one_line(verdict: &Verdict, width: u16) -> String {
     let fits = |line: &String| Span::from(line).width() <= room;
     all.into_iter()
         .find(fits)
-        .unwrap_or_else(|| verdict.headline.clone())
+        .unwrap_or_else(|| cut(&verdict.headline, room))
 }
