@@ -42,6 +42,8 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const COPIES: usize = 2;
 /// Of a body, room is taken for what has come and so much more.
 const AHEAD_BYTES: usize = 256 << 10;
+/// A body that is copied rather than held with what came before it: half of what is read at once.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 /// A body may take as long as so many silences: one byte in each would hold its place for ever.
 const BODY_SILENCES: u32 = 10;
 /// How long a client's own request id may be.
@@ -150,7 +152,7 @@ async fn chat(State(desk): State<Arc<Desk>>, mut request: Request<Body>) -> Resp
             {
                 response.headers_mut().insert(SERVER_TIMING, timing);
             }
-            if let Ok(provider) = HeaderValue::try_from(head.provider) {
+            if let Some(provider) = head.provider {
                 response.headers_mut().insert(PROVIDER, provider);
             }
             response
@@ -376,8 +378,17 @@ async fn read(
             room = wanted;
         }
         if whole.is_empty() && bytes.len() >= expected && body.is_end_stream() {
-            // The usual case: all of it in one piece, which is not copied.
-            return Ok((bytes, share));
+            // The usual case: all of it in one piece. A small one is a part of what was read with its head, and would
+            // hold all of that while it is with the provider.
+            let is_small = bytes.len() <= COPIED_BYTES_MAX;
+            return Ok((
+                if is_small {
+                    Bytes::copy_from_slice(&bytes)
+                } else {
+                    bytes
+                },
+                share,
+            ));
         }
         whole.reserve(room - whole.len());
         whole.extend_from_slice(&bytes);

@@ -85,8 +85,9 @@ impl Stopwatch {
             let nanoseconds = self.record.stage(stage);
             if nanoseconds > 0 {
                 let comma = if timing.is_empty() { "" } else { ", " };
-                let millis = nanoseconds as f64 / 1e6;
-                let _ = write!(timing, "{comma}{};dur={millis:.6}", stage.key());
+                // Whole numbers: to print a float takes four times as long.
+                let (millis, rest) = (nanoseconds / 1_000_000, nanoseconds % 1_000_000);
+                let _ = write!(timing, "{comma}{};dur={millis}.{rest:06}", stage.key());
             }
         }
         timing
