@@ -88,10 +88,11 @@ pub struct Response {
 pub struct Incoming {
     body: Body,
     idle: Duration,
-    /// Made when the body is first waited for, which most are not.
+    /// Made when the body is first waited for, which most are not. It is set anew when it goes off, not for each wait:
+    /// a stream waits for every event.
     silence: Option<Pin<Box<Sleep>>>,
-    /// Whether `silence` was set since the last bytes came.
-    waiting: bool,
+    /// Until when the next bytes are waited for, if they are.
+    waiting: Option<Instant>,
 }
 
 enum Body {
@@ -245,13 +246,17 @@ impl Upstream {
     pub async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Error> {
         let since = Instant::now();
         let until = deadline.min(since + self.first_byte);
-        let sent = async {
-            match &self.way {
-                Way::Direct(direct) => self.send_directly(direct, request).await,
-                Way::Lanes(lanes) => Box::pin(self.send_by(lanes, request)).await,
+        let sent = match &self.way {
+            Way::Direct(direct) => {
+                let sent = direct.send(self.asked(request));
+                timeout_at(until, sent).await.map(|sent| {
+                    let (answer, connect) = sent?;
+                    Ok(self.response(answer.map(Body::Direct), connect))
+                })
             }
+            Way::Lanes(lanes) => timeout_at(until, Box::pin(self.send_by(lanes, request))).await,
         };
-        match timeout_at(until, sent).await {
+        match sent {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(failed)) => Err(self.classify(failed)),
             Err(_) if until == deadline => Err(Error::Deadline),
@@ -261,14 +266,13 @@ impl Upstream {
         }
     }
 
-    async fn send_directly(&self, direct: &Direct, request: Request) -> Result<Response, Failed> {
+    fn asked(&self, request: Request) -> http::Request<Full<Bytes>> {
         let target = self.target(&request);
         let mut asked = http::Request::new(Full::new(request.body));
         asked.method_mut().clone_from(&target.method);
         asked.uri_mut().clone_from(&target.path);
         *asked.headers_mut() = request.headers;
-        let (answer, connect) = direct.send(asked).await?;
-        Ok(self.response(answer.map(Body::Direct), connect))
+        asked
     }
 
     async fn send_by(&self, lanes: &Lanes, request: Request) -> Result<Response, Failed> {
@@ -313,7 +317,7 @@ impl Upstream {
                 body,
                 idle: self.idle,
                 silence: None,
-                waiting: false,
+                waiting: None,
             },
         }
     }
@@ -378,7 +382,7 @@ impl Incoming {
     /// [`Error::Broken`] when it ends otherwise, [`Error::Silent`] when nothing comes for too long.
     pub fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         while let Poll::Ready(data) = self.body.poll_data(context) {
-            self.waiting = false;
+            self.waiting = None;
             match data {
                 None => return Poll::Ready(None),
                 Some(Err(cause)) => return Poll::Ready(Some(Err(Error::Broken(Some(cause))))),
@@ -386,16 +390,21 @@ impl Incoming {
                 Some(Ok(bytes)) => return Poll::Ready(Some(Ok(bytes))),
             }
         }
-        let until = || Instant::now() + self.idle;
+        let until = match self.waiting {
+            Some(until) => until,
+            None => *self.waiting.insert(Instant::now() + self.idle),
+        };
         let silence = self
             .silence
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until())));
-        if !self.waiting {
-            self.waiting = true;
-            silence.as_mut().reset(until());
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        loop {
+            ready!(silence.as_mut().poll(context));
+            if silence.deadline() >= until {
+                return Poll::Ready(Some(Err(Error::Silent { waited: self.idle })));
+            }
+            // It was set for an earlier wait, which has ended since.
+            silence.as_mut().reset(until);
         }
-        ready!(silence.as_mut().poll(context));
-        Poll::Ready(Some(Err(Error::Silent { waited: self.idle })))
     }
 
     /// Waits for the next bytes, not beyond `deadline`.

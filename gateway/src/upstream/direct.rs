@@ -54,26 +54,32 @@ impl Direct {
 
     /// Sends `request` and waits for the answer's head. Tells, too, how long opening a connection took; zero if one was
     /// open.
-    pub(super) async fn send(
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an argument that an `async fn` changes has room in its future twice, and each request in flight has one"
+    )]
+    pub(super) fn send(
         &self,
         mut request: Request,
-    ) -> Result<(http::Response<Body>, Duration), Failed> {
-        loop {
-            let (mut link, connect) = match self.pool.take() {
-                Some(link) => (link, Duration::ZERO),
-                // In a box: it takes more room than all else here, and is seldom there.
-                None => Box::pin(self.open()).await.map_err(Failed::ToConnect)?,
-            };
-            let mut error = match link.ask(request).await {
-                Ok(response) => {
-                    let body = |incoming| self.body(incoming, link);
-                    return Ok((response.map(body), connect));
+    ) -> impl Future<Output = Result<(http::Response<Body>, Duration), Failed>> {
+        async move {
+            loop {
+                let (mut link, connect) = match self.pool.take() {
+                    Some(link) => (link, Duration::ZERO),
+                    // In a box: it takes more room than all else here, and is seldom there.
+                    None => Box::pin(self.open()).await.map_err(Failed::ToConnect)?,
+                };
+                let mut error = match link.ask(request).await {
+                    Ok(response) => {
+                        let body = |incoming| self.body(incoming, link);
+                        return Ok((response.map(body), connect));
+                    }
+                    Err(error) => error,
+                };
+                match error.take_message() {
+                    Some(unsent) if connect.is_zero() => request = unsent,
+                    _ => return Err(Failed::Later(error.into_error().into())),
                 }
-                Err(error) => error,
-            };
-            match error.take_message() {
-                Some(unsent) if connect.is_zero() => request = unsent,
-                _ => return Err(Failed::Later(error.into_error().into())),
             }
         }
     }

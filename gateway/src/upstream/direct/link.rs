@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -73,11 +73,15 @@ impl Link {
     ) -> Poll<Option<hyper::Result<Bytes>>> {
         loop {
             let mut frame = poll_frame(incoming);
-            if frame.is_pending() {
-                drive(&mut self.connection, context);
-                frame = poll_frame(incoming);
+            // First by a waker that wakes nobody: taking what the connection has read would wake its waker, and what
+            // was taken is here already.
+            for waker in [Waker::noop(), context.waker()] {
+                if frame.is_pending() {
+                    drive(&mut self.connection, &mut Context::from_waker(waker));
+                    frame = poll_frame(incoming);
+                }
             }
-            match std::task::ready!(frame) {
+            match ready!(frame) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 // Trailers say nothing that we pass on.
