@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bifrost_shared::layout::Counter;
 use bifrost_shared::record::NONE;
 use bifrost_shared::slot::{SlotState, Standing};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use crate::budget::Budget;
@@ -49,6 +49,8 @@ pub type Count = Arc<dyn Fn(Counter) + Send + Sync>;
 /// A provider: its settings, its places and its keys.
 pub(crate) struct Backend {
     pub(crate) name: String,
+    /// The same, as answers have it.
+    pub(crate) told: Option<HeaderValue>,
     /// Its place in [`App::slots`].
     pub(crate) slot: usize,
     pub(crate) settings: config::Provider,
@@ -130,6 +132,7 @@ impl App {
             let (name, settings, dialect) =
                 (name.clone(), settings.clone(), dialect(settings.kind));
             providers.push(Arc::new(Backend {
+                told: HeaderValue::try_from(&name).ok(),
                 name,
                 slot,
                 settings,

@@ -11,6 +11,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
 
+/// What is behind an error, for the log.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a request did not get the answer it asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -123,11 +126,11 @@ pub enum Error {
         kind: Unreachable,
         /// What the client library says; it may name the host.
         #[source]
-        source: reqwest::Error,
+        source: Cause,
     },
     /// The connection to the provider broke, or what came was no HTTP.
     #[error("the connection to the provider broke")]
-    Broken(#[source] Option<reqwest::Error>),
+    Broken(#[source] Option<Cause>),
     /// The provider took the request and said nothing in time.
     #[error("the provider did not answer within {} ms", waited.as_millis())]
     Silent {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bifrost_shared::layout::Counter;
 use bifrost_shared::stage::Stage;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::app::{App, Backend};
@@ -41,7 +41,7 @@ pub struct Head {
     /// Those of the provider's headers that the client gets.
     pub headers: HeaderMap,
     /// The provider that answered, by name.
-    pub provider: String,
+    pub provider: Option<HeaderValue>,
     /// How long each stage took, up to the answer's beginning.
     pub timing: Option<String>,
 }
@@ -414,7 +414,7 @@ impl Backend {
         let head = Head {
             status: response.status,
             headers,
-            provider: self.name.clone(),
+            provider: self.told.clone(),
             timing: None,
         };
         match (call.stream, is_event_stream(&response)) {

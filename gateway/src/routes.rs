@@ -1,7 +1,11 @@
 //! The routes of the front door, and how an error becomes an answer.
 
+use std::convert::Infallible;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -15,8 +19,11 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::Service;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
+use tower_service::Service as _;
 
 use crate::access::Access;
 use crate::budget::Share;
@@ -42,6 +49,8 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const COPIES: usize = 2;
 /// Of a body, room is taken for what has come and so much more.
 const AHEAD_BYTES: usize = 256 << 10;
+/// A body that is copied rather than held with what came before it: half of what is read at once.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 /// A body may take as long as so many silences: one byte in each would hold its place for ever.
 const BODY_SILENCES: u32 = 10;
 /// How long a client's own request id may be.
@@ -63,77 +72,117 @@ pub struct Desk {
     pub cut: Cut,
 }
 
-/// A chat whose head was read: its stopwatch, which runs from then on, and the name that its answer will carry. It lies
-/// in the request's extensions, so that a request whose client leaves before anybody looked at it leaves a record, too.
+/// Where chats are asked. Clients disagree on whether `/v1` belongs to the base URL.
+const PREFIXES: [&str; 3] = ["", "/v1", "/v1/v1"];
+const CHATS: &str = "/chat/completions";
+
+/// What answers the requests of one runtime. Chats are taken here and now; the router, which takes all else, would cost
+/// each of them ten allocations.
 #[derive(Clone)]
-struct Began {
-    watch: Arc<Mutex<Option<Stopwatch>>>,
-    name: HeaderValue,
+pub struct Routes {
+    desk: Arc<Desk>,
+    watches: Arc<Watches>,
+    router: Router,
 }
 
-/// Starts the stopwatch of a request that was just read, if it is one that leaves a record: a chat.
-pub fn begin<B>(watches: &Arc<Watches>, request: &mut Request<B>) {
-    let is_chat =
-        request.method() == Method::POST && request.uri().path().ends_with("/chat/completions");
-    if is_chat {
-        let (name, id) = request_id(request.headers());
-        let watch = Arc::new(Mutex::new(Some(watches.start(id))));
-        request.extensions_mut().insert(Began { watch, name });
+/// An answer on its way.
+pub struct Answering(Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>);
+
+impl Future for Answering {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
     }
 }
 
-/// The routes.
-pub fn router(desk: Arc<Desk>) -> Router {
-    // Clients disagree on whether `/v1` belongs to the base URL.
+impl Routes {
+    /// The routes.
+    pub fn new(desk: Arc<Desk>, watches: Watches) -> Self {
+        Self {
+            router: router(Arc::clone(&desk)),
+            desk,
+            watches: Arc::new(watches),
+        }
+    }
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answering;
+
+    /// Answers a request whose head was read just now. A chat's stopwatch runs from here on, so that a request whose
+    /// client leaves before anybody looked at it leaves a record, too.
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        let path = request.uri().path();
+        let prefix = match path.strip_suffix(CHATS) {
+            Some(prefix) if request.method() == Method::POST => prefix,
+            _ => return Answering(Box::pin(self.router.clone().call(request.map(Body::new)))),
+        };
+        let (name, id) = request_id(request.headers());
+        let mut watch = self.watches.start(id);
+        if PREFIXES.contains(&prefix) {
+            let desk = Arc::clone(&self.desk);
+            return Answering(Box::pin(chat(desk, request, watch, name)));
+        }
+        let error = Error::UnknownRoute {
+            method: Method::POST,
+            path: path.to_owned(),
+        };
+        watch.failed(&error);
+        let mut response = answer_error(&error);
+        name_by(&mut response, name);
+        Answering(Box::pin(ready(Ok(response))))
+    }
+}
+
+fn router(desk: Arc<Desk>) -> Router {
     let mut router = Router::new();
-    for prefix in ["", "/v1", "/v1/v1"] {
+    for prefix in PREFIXES {
         router = router
-            .route(&format!("{prefix}/chat/completions"), post(chat))
+            // For the other methods to be refused by: chats don't come here.
+            .route(
+                &format!("{prefix}{CHATS}"),
+                post(async || answer_error(&Error::Internal)),
+            )
             .route(&format!("{prefix}/models"), get(models))
             .route(&format!("{prefix}/models/{{*id}}"), get(model));
     }
     router
         .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(readiness))
         .fallback(async |request: Request<Body>| {
-            refuse(request, |method, path| Error::UnknownRoute { method, path })
+            refuse(&request, |method, path| Error::UnknownRoute {
+                method,
+                path,
+            })
         })
         .method_not_allowed_fallback(async |request: Request<Body>| {
-            refuse(request, |method, path| Error::WrongMethod { method, path })
+            refuse(&request, |method, path| Error::WrongMethod { method, path })
         })
         .with_state(desk)
 }
 
-/// Answers what no route takes. It may look like a chat, and have begun a record.
-fn refuse(mut request: Request<Body>, error: impl FnOnce(Method, String) -> Error) -> Response {
-    let began = request.extensions_mut().remove::<Began>();
+/// Answers what no route takes.
+fn refuse(request: &Request<Body>, error: impl FnOnce(Method, String) -> Error) -> Response {
     let error = error(request.method().clone(), request.uri().path().to_owned());
-    let mut response = answer_error(&error);
-    let Some(Began { watch, name }) = began else {
-        return with_id(response, request.headers());
-    };
-    if let Some(mut watch) = watch.lock().map_or(None, |mut watch| watch.take()) {
-        watch.failed(&error);
-    }
-    name_by(&mut response, name);
-    response
+    with_id(answer_error(&error), request.headers())
 }
 
-async fn ready(State(desk): State<Arc<Desk>>) -> Response {
+async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
     if desk.draining.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
     "ready\n".into_response()
 }
 
-async fn chat(State(desk): State<Arc<Desk>>, mut request: Request<Body>) -> Response {
-    let began = request.extensions_mut().remove::<Began>();
-    let Some((Some(watch), name)) = began.map(|began| {
-        let watch = began.watch.lock().map_or(None, |mut watch| watch.take());
-        (watch, began.name)
-    }) else {
-        return answer_error(&Error::Internal);
-    };
+async fn chat(
+    desk: Arc<Desk>,
+    request: Request<Incoming>,
+    watch: Stopwatch,
+    name: HeaderValue,
+) -> Result<Response, Infallible> {
     let mut response = match ask(&desk, request, watch).await {
         Ok((head, relay)) => {
             let body = if relay.is_stream() {
@@ -150,7 +199,7 @@ async fn chat(State(desk): State<Arc<Desk>>, mut request: Request<Body>) -> Resp
             {
                 response.headers_mut().insert(SERVER_TIMING, timing);
             }
-            if let Ok(provider) = HeaderValue::try_from(head.provider) {
+            if let Some(provider) = head.provider {
                 response.headers_mut().insert(PROVIDER, provider);
             }
             response
@@ -161,13 +210,13 @@ async fn chat(State(desk): State<Arc<Desk>>, mut request: Request<Body>) -> Resp
         }
     };
     name_by(&mut response, name);
-    response
+    Ok(response)
 }
 
 /// From a request's head to its answer's: who asks, the body, the pipeline. Whichever way it ends, the stopwatch is told.
 async fn ask(
     desk: &Desk,
-    request: Request<Body>,
+    request: Request<Incoming>,
     mut watch: Stopwatch,
 ) -> Result<(Head, Relay<Held>), Error> {
     let patience = patience(request.headers());
@@ -329,7 +378,7 @@ fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error
 
 /// Reads the body, within the limit and without a long silence.
 async fn read(
-    request: Request<Body>,
+    request: Request<Incoming>,
     worker: &Worker,
     desk: &Desk,
 ) -> Result<(Bytes, Share), Error> {
@@ -376,8 +425,17 @@ async fn read(
             room = wanted;
         }
         if whole.is_empty() && bytes.len() >= expected && body.is_end_stream() {
-            // The usual case: all of it in one piece, which is not copied.
-            return Ok((bytes, share));
+            // The usual case: all of it in one piece. A small one is a part of what was read with its head, and would
+            // hold all of that while it is with the provider.
+            let is_small = bytes.len() <= COPIED_BYTES_MAX;
+            return Ok((
+                if is_small {
+                    Bytes::copy_from_slice(&bytes)
+                } else {
+                    bytes
+                },
+                share,
+            ));
         }
         whole.reserve(room - whole.len());
         whole.extend_from_slice(&bytes);
@@ -437,6 +495,19 @@ mod tests {
         )]
         .into_iter()
         .collect()
+    }
+
+    /// The largest part of what a request in flight takes, but for buffers. To carry an argument on to another `async fn`
+    /// doubles its room, and to wrap a whole future in another doubles all of it.
+    #[test]
+    fn a_chat_in_flight_has_room_for_no_more_than_it_needs() {
+        fn size<F: Future>(
+            _: impl FnOnce(Arc<Desk>, Request<Incoming>, Stopwatch, HeaderValue) -> F,
+        ) -> usize {
+            size_of::<F>()
+        }
+        let bytes = size(chat);
+        assert!(bytes < 6 << 10, "{bytes}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::fit::{fit_to_descriptors, fit_to_memory};
 use crate::pipeline::Worker;
 use crate::reload::Reload;
-use crate::routes::{self, Desk};
+use crate::routes::{Desk, Routes};
 use crate::shutdown::{Drained, Shutdown};
 use crate::stopwatch::{Sink, Watches};
 use crate::telemetry::access_log::AccessLog;
@@ -308,11 +308,10 @@ fn front(
     shutdown: &Shutdown,
 ) -> Front {
     Front {
-        watches: Arc::new(watches),
         header_timeout: desk.server.header_timeout,
         keep_alive_timeout: desk.server.keep_alive_timeout,
         cut: desk.cut.clone(),
-        router: routes::router(desk),
+        routes: Routes::new(desk, watches),
         certificates,
         guest: shutdown.guest(),
     }

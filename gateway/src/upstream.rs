@@ -1,10 +1,11 @@
-//! The HTTP client: deadlines, one attempt. With its own modules the only one that knows `reqwest`, but for the error
-//! that names it and the settings that parse a URL.
+//! The HTTP client: deadlines, one attempt. With its own modules the only one that knows hyper's client and `reqwest`,
+//! but for the settings, which parse a URL.
 //!
 //! ```text
-//! Upstream ─▶ lanes ─▶ a client's pool ─▶ connect ─▶ names ─▶ TCP, proxy, TLS as trust says
-//!             emptiest   an open connection,   so many      looked up once
-//!                        or else               at once      for all runtimes
+//!            ┌▶ direct: our pool of hyper's connections ─┐
+//! Upstream ──┤   the plain way: HTTP/1.1, no proxy       ├▶ connect ─▶ names ─▶ TCP, proxy, TLS as trust says
+//!            └▶ lanes: reqwest's clients, the emptiest ──┘  so many      looked up once
+//!                all else                                   at once      for all runtimes
 //! ```
 //!
 //! Each runtime has an `Upstream` a provider, so that a connection never leaves its thread.
@@ -18,36 +19,58 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body::Body as _;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http_body::{Body as _, SizeHint};
+use http_body_util::Full;
 use tokio::time::{Instant, Sleep, timeout_at};
 
 use crate::config;
-use crate::error::{Error, Unreachable};
+use crate::error::{Cause, Error, Unreachable};
 
 mod connect;
+mod direct;
 mod lanes;
 mod names;
 mod trust;
 
+use connect::Door;
+use direct::{Dial, Direct};
 pub use lanes::in_flight_max;
 use lanes::{Lanes, Place};
-use names::Names;
+use names::{Names, NoAddress};
 use trust::Trust;
 
 /// A way to one provider.
 pub struct Upstream {
-    lanes: Lanes,
+    way: Way,
     names: Names,
-    url: reqwest::Url,
-    models: reqwest::Url,
+    chats: Target,
+    models: Target,
     headers: HeaderMap,
     first_byte: Duration,
     idle: Duration,
 }
 
+/// By which client requests go.
+enum Way {
+    Direct(Direct),
+    Lanes(Lanes),
+}
+
+/// Where requests of a kind go, for either client.
+struct Target {
+    method: Method,
+    url: reqwest::Url,
+    /// The URL's path and query.
+    path: Uri,
+}
+
 /// A request that is ready to be sent.
-pub struct Request(reqwest::Request);
+pub struct Request {
+    is_for_models: bool,
+    headers: HeaderMap,
+    body: Bytes,
+}
 
 /// An answer whose head has come.
 pub struct Response {
@@ -63,12 +86,26 @@ pub struct Response {
 
 /// The body of an answer, which may not be silent for too long.
 pub struct Incoming {
-    body: reqwest::Body,
-    _place: Place,
+    body: Body,
     idle: Duration,
-    silence: Pin<Box<Sleep>>,
-    /// Whether `silence` was set since the last bytes came.
-    waiting: bool,
+    /// Made when the body is first waited for, which most are not. It is set anew when it goes off, not for each wait:
+    /// a stream waits for every event.
+    silence: Option<Pin<Box<Sleep>>>,
+    /// Until when the next bytes are waited for, if they are.
+    waiting: Option<Instant>,
+}
+
+enum Body {
+    Direct(direct::Body),
+    Lane { body: reqwest::Body, _place: Place },
+}
+
+/// An attempt that brought no answer.
+enum Failed {
+    /// No connection could be opened.
+    ToConnect(Cause),
+    /// It broke afterwards.
+    Later(Cause),
 }
 
 /// What the clients of all runtimes have in common: trust in certificates with the TLS sessions, and hosts' addresses.
@@ -92,6 +129,52 @@ impl Common {
     }
 }
 
+impl Way {
+    fn new(
+        provider: &config::Provider,
+        url: &reqwest::Url,
+        common: &Common,
+    ) -> anyhow::Result<Self> {
+        let tls = common.trust.of(provider.ca_file.as_deref())?;
+        let door = Door::new(provider.connects_max, provider.timeouts.connect);
+        let opening = (common.names.clone(), door);
+        if is_plain(provider, url)
+            && let Some(dial) = Dial::new(url, &tls, &opening, provider.timeouts.connect)
+        {
+            return Ok(Self::Direct(Direct::new(dial)));
+        }
+        Ok(Self::Lanes(Lanes::new(provider, url, &tls, &opening)?))
+    }
+}
+
+/// Whether nothing but HTTP/1.1 and nobody but the provider is in it. That a proxy of the environment may not be meant
+/// for this host is for the client to say that knows its rules.
+fn is_plain(provider: &config::Provider, url: &reqwest::Url) -> bool {
+    let is_plain = provider.http2.is_none() && provider.proxy.is_none();
+    is_plain && (config::is_loopback(url) || !has_environment_proxy())
+}
+
+fn has_environment_proxy() -> bool {
+    let names = ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"];
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    names
+        .iter()
+        .any(|name| is_set(name) || is_set(&name.to_ascii_lowercase()))
+}
+
+impl Target {
+    fn new(method: Method, base_url: &str, path: &str) -> anyhow::Result<Self> {
+        let url = reqwest::Url::parse(&format!("{base_url}{path}")).context("base_url")?;
+        let whole: Uri = url.as_str().parse().context("base_url")?;
+        let path = whole.path_and_query().context("base_url")?.clone();
+        Ok(Self {
+            method,
+            url,
+            path: path.into(),
+        })
+    }
+}
+
 impl Upstream {
     /// A client for `provider`, whose chats go to `path` below its base URL.
     ///
@@ -99,21 +182,23 @@ impl Upstream {
     ///
     /// If a certificate file or a proxy can't be used.
     pub fn new(provider: &config::Provider, path: &str, common: &Common) -> anyhow::Result<Self> {
-        let url =
-            reqwest::Url::parse(&format!("{}{path}", provider.base_url)).context("base_url")?;
+        let chats = Target::new(Method::POST, &provider.base_url, path)?;
+        let way = Way::new(provider, &chats.url, common)?;
         let mut headers: HeaderMap = provider.headers.iter().cloned().collect();
-        headers
-            .entry(header::USER_AGENT)
-            .or_insert(HeaderValue::from_static(concat!(
-                "bifrost/",
-                env!("CARGO_PKG_VERSION")
-            )));
+        let mut default = |name, value| {
+            headers.entry(name).or_insert(value);
+        };
+        let agent = concat!("bifrost/", env!("CARGO_PKG_VERSION"));
+        default(header::USER_AGENT, HeaderValue::from_static(agent));
+        default(header::ACCEPT, HeaderValue::from_static("*/*"));
+        if let Way::Direct(_) = way {
+            default(header::HOST, host(&chats.url)?);
+        }
         Ok(Self {
-            lanes: Lanes::new(provider, &url, common)?,
+            way,
             names: common.names.clone(),
-            models: reqwest::Url::parse(&format!("{}/models", provider.base_url))
-                .context("base_url")?,
-            url,
+            models: Target::new(Method::GET, &provider.base_url, "/models")?,
+            chats,
             headers,
             first_byte: provider.timeouts.first_byte,
             idle: provider.timeouts.idle,
@@ -123,32 +208,34 @@ impl Upstream {
     /// The request for one attempt. Nothing of the client's but the body is in it.
     #[must_use]
     pub fn request(&self, credentials: Option<HeaderValue>, body: Bytes) -> Request {
-        let mut request = reqwest::Request::new(Method::POST, self.url.clone());
-        *request.headers_mut() = self.headers.clone();
-        request.headers_mut().insert(
+        let mut headers = self.headers(credentials);
+        headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
-        if let Some(credentials) = credentials {
-            request
-                .headers_mut()
-                .insert(header::AUTHORIZATION, credentials);
+        Request {
+            is_for_models: false,
+            headers,
+            body,
         }
-        *request.body_mut() = Some(body.into());
-        Request(request)
     }
 
     /// The request for the provider's list of models.
     #[must_use]
     pub fn models_request(&self, credentials: Option<HeaderValue>) -> Request {
-        let mut request = reqwest::Request::new(Method::GET, self.models.clone());
-        *request.headers_mut() = self.headers.clone();
-        if let Some(credentials) = credentials {
-            request
-                .headers_mut()
-                .insert(header::AUTHORIZATION, credentials);
+        Request {
+            is_for_models: true,
+            headers: self.headers(credentials),
+            body: Bytes::new(),
         }
-        Request(request)
+    }
+
+    fn headers(&self, credentials: Option<HeaderValue>) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        if let Some(credentials) = credentials {
+            headers.insert(header::AUTHORIZATION, credentials);
+        }
+        headers
     }
 
     /// Sends `request` and waits for the answer's head, as long as the settings allow and not after `deadline`.
@@ -156,99 +243,168 @@ impl Upstream {
     /// # Errors
     ///
     /// [`Error::Unreachable`], [`Error::Broken`], [`Error::Silent`], [`Error::Deadline`].
-    pub async fn send(
-        &self,
-        Request(request): Request,
-        deadline: Instant,
-    ) -> Result<Response, Error> {
+    pub async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Error> {
         let since = Instant::now();
         let until = deadline.min(since + self.first_byte);
-        let (client, place) = self.lanes.emptiest();
-        let sent = connect::timed(client.execute(request));
-        let (response, connect) = match timeout_at(until, sent).await {
-            Ok((Ok(response), connect)) => (http::Response::from(response), connect),
-            Ok((Err(error), _)) => return Err(self.classify(error)),
-            Err(_) if until == deadline => return Err(Error::Deadline),
-            Err(_) => {
-                return Err(Error::Silent {
-                    waited: since.elapsed(),
-                });
+        let sent = match &self.way {
+            Way::Direct(direct) => {
+                let sent = direct.send(self.asked(request));
+                timeout_at(until, sent).await.map(|sent| {
+                    let (answer, connect) = sent?;
+                    Ok(self.response(answer.map(Body::Direct), connect))
+                })
             }
+            Way::Lanes(lanes) => timeout_at(until, Box::pin(self.send_by(lanes, request))).await,
         };
-        let (head, body) = response.into_parts();
-        Ok(Response {
+        match sent {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(failed)) => Err(self.classify(failed)),
+            Err(_) if until == deadline => Err(Error::Deadline),
+            Err(_) => Err(Error::Silent {
+                waited: since.elapsed(),
+            }),
+        }
+    }
+
+    fn asked(&self, request: Request) -> http::Request<Full<Bytes>> {
+        let target = self.target(&request);
+        let mut asked = http::Request::new(Full::new(request.body));
+        asked.method_mut().clone_from(&target.method);
+        asked.uri_mut().clone_from(&target.path);
+        *asked.headers_mut() = request.headers;
+        asked
+    }
+
+    async fn send_by(&self, lanes: &Lanes, request: Request) -> Result<Response, Failed> {
+        let target = self.target(&request);
+        let mut asked = reqwest::Request::new(target.method.clone(), target.url.clone());
+        *asked.headers_mut() = request.headers;
+        if !request.is_for_models {
+            *asked.body_mut() = Some(request.body.into());
+        }
+        let (client, place) = lanes.emptiest();
+        match connect::timed(client.execute(asked)).await {
+            (Ok(answer), connect) => {
+                let answer = http::Response::from(answer);
+                let body = |body| Body::Lane {
+                    body,
+                    _place: place,
+                };
+                Ok(self.response(answer.map(body), connect))
+            }
+            (Err(error), _) if error.is_connect() => {
+                Err(Failed::ToConnect(error.without_url().into()))
+            }
+            (Err(error), _) => Err(Failed::Later(error.without_url().into())),
+        }
+    }
+
+    fn target(&self, request: &Request) -> &Target {
+        if request.is_for_models {
+            &self.models
+        } else {
+            &self.chats
+        }
+    }
+
+    fn response(&self, answer: http::Response<Body>, connect: Duration) -> Response {
+        let (head, body) = answer.into_parts();
+        Response {
             status: head.status,
             headers: head.headers,
             connect,
-            body: Incoming::new(body, self.idle, place),
-        })
+            body: Incoming {
+                body,
+                idle: self.idle,
+                silence: None,
+                waiting: None,
+            },
+        }
     }
 
-    fn classify(&self, error: reqwest::Error) -> Error {
-        let error = error.without_url();
-        if !error.is_connect() {
-            return Error::Broken(Some(error));
-        }
-        let kind = if error.is_dns() {
-            Unreachable::Dns
-        } else if error.is_timeout() {
-            Unreachable::Timeout
-        } else {
-            causes(&error)
-                .find_map(unreachable_by)
-                .unwrap_or(Unreachable::Other)
+    fn classify(&self, failed: Failed) -> Error {
+        let source = match failed {
+            Failed::Later(cause) => return Error::Broken(Some(cause)),
+            Failed::ToConnect(cause) => cause,
         };
-        if let Some(host) = self.url.host_str() {
+        if let Some(host) = self.chats.url.host_str() {
             self.names.doubt(host);
         }
+        let kind = causes(source.as_ref()).find_map(unreachable_by);
         Error::Unreachable {
-            kind,
-            source: error,
+            kind: kind.unwrap_or(Unreachable::Other),
+            source,
+        }
+    }
+}
+
+/// What the `Host` header says: with the port, unless it is the scheme's own.
+fn host(url: &reqwest::Url) -> anyhow::Result<HeaderValue> {
+    let host = url.host_str().context("base_url")?;
+    let host = match url.port() {
+        Some(port) => HeaderValue::try_from(format!("{host}:{port}")),
+        None => HeaderValue::try_from(host),
+    };
+    host.context("base_url")
+}
+
+impl Body {
+    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cause>>> {
+        match self {
+            Self::Direct(body) => body.poll_data(context).map_err(Into::into),
+            Self::Lane { body, .. } => loop {
+                let frame = match ready!(Pin::new(&mut *body).poll_frame(context)) {
+                    None => return Poll::Ready(None),
+                    Some(Err(error)) => return Poll::Ready(Some(Err(error.without_url().into()))),
+                    Some(Ok(frame)) => frame,
+                };
+                // Trailers say nothing that we pass on.
+                if let Ok(bytes) = frame.into_data() {
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+            },
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Direct(body) => body.size_hint(),
+            Self::Lane { body, .. } => body.size_hint(),
         }
     }
 }
 
 impl Incoming {
-    fn new(body: reqwest::Body, idle: Duration, place: Place) -> Self {
-        Self {
-            body,
-            _place: place,
-            idle,
-            silence: Box::pin(tokio::time::sleep(idle)),
-            waiting: false,
-        }
-    }
-
     /// The next bytes; none at the body's proper end.
     ///
     /// # Errors
     ///
     /// [`Error::Broken`] when it ends otherwise, [`Error::Silent`] when nothing comes for too long.
     pub fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
-        loop {
-            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
-                break;
-            };
-            self.waiting = false;
-            match frame {
+        while let Poll::Ready(data) = self.body.poll_data(context) {
+            self.waiting = None;
+            match data {
                 None => return Poll::Ready(None),
-                Some(Err(error)) => {
-                    return Poll::Ready(Some(Err(Error::Broken(Some(error.without_url())))));
-                }
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) if bytes.is_empty() => {}
-                    Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
-                    // Trailers say nothing that we pass on.
-                    Err(_) => {}
-                },
+                Some(Err(cause)) => return Poll::Ready(Some(Err(Error::Broken(Some(cause))))),
+                Some(Ok(bytes)) if bytes.is_empty() => {}
+                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(bytes))),
             }
         }
-        if !self.waiting {
-            self.waiting = true;
-            self.silence.as_mut().reset(Instant::now() + self.idle);
+        let until = match self.waiting {
+            Some(until) => until,
+            None => *self.waiting.insert(Instant::now() + self.idle),
+        };
+        let silence = self
+            .silence
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        loop {
+            ready!(silence.as_mut().poll(context));
+            if silence.deadline() >= until {
+                return Poll::Ready(Some(Err(Error::Silent { waited: self.idle })));
+            }
+            // It was set for an earlier wait, which has ended since.
+            silence.as_mut().reset(until);
         }
-        ready!(self.silence.as_mut().poll(context));
-        Poll::Ready(Some(Err(Error::Silent { waited: self.idle })))
     }
 
     /// Waits for the next bytes, not beyond `deadline`.
@@ -304,11 +460,16 @@ fn unreachable_by(cause: &(dyn std::error::Error + 'static)) -> Option<Unreachab
     if cause.is::<rustls::Error>() {
         return Some(Unreachable::Tls);
     }
+    if cause.is::<NoAddress>() {
+        return Some(Unreachable::Dns);
+    }
     let io = cause.downcast_ref::<io::Error>()?;
-    match io.get_ref() {
+    match (io.get_ref(), io.kind()) {
         // What an I/O error wraps is not its source; TLS errors come wrapped twice.
-        Some(inner) => unreachable_by(inner),
-        None => (io.kind() == io::ErrorKind::ConnectionRefused).then_some(Unreachable::Refused),
+        (Some(inner), _) => unreachable_by(inner),
+        (None, io::ErrorKind::ConnectionRefused) => Some(Unreachable::Refused),
+        (None, io::ErrorKind::TimedOut) => Some(Unreachable::Timeout),
+        (None, _) => None,
     }
 }
 

@@ -1,8 +1,12 @@
 //! The OpenAI API, as most providers speak it: client and provider share the form, so bytes pass.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -164,24 +168,51 @@ fn furthest(choices: &[Choice<'_>]) -> Holds {
     }
 }
 
-/// Whether a delta holds more than the role that opens a message.
+/// Whether a delta holds more than the role that opens a message. What is no object may be anything.
 fn has_content(delta: &str) -> bool {
-    let Ok(Value::Object(fields)) = serde_json::from_str(delta) else {
-        return true;
-    };
-    fields
-        .iter()
-        .any(|(name, value)| name != "role" && !is_empty(value))
+    serde_json::from_str(delta).map_or(true, |Delta { has_content }| has_content)
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
+/// An event's part of a message, of which nothing is kept: there are hundreds of them to an answer.
+struct Delta {
+    has_content: bool,
+}
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Delta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Delta;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Delta, A::Error> {
+                let mut has_content = false;
+                while let Some((Name(name), value)) = fields.next_entry::<Name<'_>, &RawValue>()? {
+                    has_content |= name != "role" && !is_empty(value.get());
+                }
+                Ok(Delta { has_content })
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
     }
+}
+
+/// Whether a value is null, or an empty text, list or object.
+fn is_empty(value: &str) -> bool {
+    let inner = match value.as_bytes() {
+        b"null" | b"\"\"" => return true,
+        [b'[', inner @ .., b']'] | [b'{', inner @ .., b'}'] => inner,
+        _ => return false,
+    };
+    inner.trim_ascii().is_empty()
 }
 
 /// `bytes` from their first brace on. Some providers keep a waiting client alive by blanks in front.
@@ -364,6 +395,19 @@ mod tests {
             r#"{"choices":[{"delta":{"reasoning_content":"a"}}]}"#,
             "Content",
         );
+        for nothing in ["null", r#""""#, "[]", "[ ]", "{}", "{\n}"] {
+            check(
+                &format!(r#"{{"choices":[{{"delta":{{"role":"a","content":{nothing} }}}}]}}"#),
+                "Preamble",
+            );
+        }
+        for something in ["0", "false", r#"" ""#, "[null]", r#"{"a":null}"#] {
+            check(
+                &format!(r#"{{"choices":[{{"delta":{{"c\u006fntent":{something},"role":""}}}}]}}"#),
+                "Content",
+            );
+        }
+        check(r#"{"choices":[{"delta":"text"}]}"#, "Content");
         check(
             r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
             "Finish",

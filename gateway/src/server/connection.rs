@@ -7,26 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tower_service::Service as _;
 
 use super::certificates::Certificates;
 use super::socket::{HeadTimer, Protocol, Socket};
-use crate::routes;
+use crate::routes::Routes;
 use crate::shutdown::{Cut, Phase};
-use crate::stopwatch::Watches;
 
 /// How long a request that is cut off has for saying so.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -46,8 +41,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// What the connections of one runtime have in common.
 #[derive(Clone)]
 pub(super) struct Front {
-    pub(super) router: Router,
-    pub(super) watches: Arc<Watches>,
+    pub(super) routes: Routes,
     pub(super) header_timeout: Duration,
     pub(super) keep_alive_timeout: Duration,
     pub(super) certificates: Option<Arc<Certificates>>,
@@ -106,11 +100,7 @@ impl Front {
             .timer(timer)
             .header_read_timeout(self.keep_alive_timeout.max(self.header_timeout))
             .max_header_size(HEAD_BYTES_MAX.into());
-        let door = Door {
-            router: self.router,
-            watches: self.watches,
-        };
-        let served = builder.serve_connection(TokioIo::new(socket), door);
+        let served = builder.serve_connection(TokioIo::new(socket), self.routes);
         drive(served, std::future::pending(), self.guest, &self.cut).await;
     }
 
@@ -125,14 +115,11 @@ impl Front {
             .max_header_list_size(HEAD_BYTES_MAX.into())
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT);
-        let door = Door {
-            router: self.router,
-            watches: self.watches,
-        };
+        let routes = self.routes;
         let streams = Streams::default();
         let counted = streams.clone();
         let service = service_fn(move |request| {
-            let (answered, open) = (door.call(request), counted.open());
+            let (answered, open) = (routes.call(request), counted.open());
             async move { Ok::<_, Infallible>(answered.await?.map(|body| Counted { body, _open: open })) }
         });
         let served = builder.serve_connection(TokioIo::new(socket), service);
@@ -173,23 +160,6 @@ async fn drive<C: GracefulConnection>(
                 }
             }
         }
-    }
-}
-
-/// Stamps a request as soon as its head is read, then routes it.
-struct Door {
-    router: Router,
-    watches: Arc<Watches>,
-}
-
-impl Service<Request<Incoming>> for Door {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = axum::routing::future::RouteFuture<Infallible>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        routes::begin(&self.watches, &mut request);
-        self.router.clone().call(request.map(Body::new))
     }
 }
 
@@ -256,33 +226,15 @@ impl http_body::Body for Counted {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
-    use crate::clock::Clock;
-    use crate::shutdown::Shutdown;
-    use crate::stopwatch::Kept;
 
-    #[tokio::test]
-    async fn a_connection_has_no_more_room_than_http1_takes() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        let shutdown = Shutdown::new();
-        let front = Front {
-            router: Router::new(),
-            watches: Arc::new(Watches {
-                clock: Clock::new(),
-                sink: Arc::new(Kept::default()),
-            }),
-            header_timeout: Duration::from_secs(1),
-            keep_alive_timeout: Duration::from_secs(1),
-            certificates: None,
-            guest: shutdown.guest(),
-            cut: shutdown.cut(),
-        };
-        let bytes = size_of_val(&front.serve(stream, ()));
+    fn size<F: Future>(_: impl FnOnce(Front, TcpStream) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_has_no_more_room_than_http1_takes() {
+        let bytes = size(|front, stream| front.serve(stream, ()));
         assert!(bytes < 5 << 10, "{bytes}");
     }
 }

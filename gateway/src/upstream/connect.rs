@@ -74,6 +74,35 @@ impl Door {
         }
     }
 
+    /// Opens a connection by `dial` when there is a place for it.
+    pub(super) async fn through<T>(
+        &self,
+        dial: impl Future<Output = Result<T, BoxError>>,
+    ) -> Result<T, BoxError> {
+        let since = Instant::now();
+        let _place = self.places.acquire().await?;
+        if self.has_timed_out(since) {
+            return Err(too_long());
+        }
+        self.patiently(dial).await
+    }
+
+    async fn patiently<T>(
+        &self,
+        dial: impl Future<Output = Result<T, BoxError>>,
+    ) -> Result<T, BoxError> {
+        if let Ok(opened) = timeout(self.patience, dial).await {
+            return opened;
+        }
+        *self.timed_out() = Some(Instant::now());
+        Err(too_long())
+    }
+
+    /// Whether a dial has, that ended after `since`.
+    fn has_timed_out(&self, since: Instant) -> bool {
+        *self.timed_out() > Some(since)
+    }
+
     fn timed_out(&self) -> MutexGuard<'_, Option<Instant>> {
         self.timed_out
             .lock()
@@ -133,7 +162,7 @@ where
         let Ok(since) = REQUEST.try_with(|request| request.since) else {
             return Poll::Ready(Err("nobody waits for this connection any more".into()));
         };
-        if *self.door.timed_out() > Some(since) {
+        if self.door.has_timed_out(since) {
             return Poll::Ready(Err(too_long()));
         }
         self.place = Some(place);
@@ -146,14 +175,11 @@ where
         let opening = self.connector.call(target);
         let door = self.door.clone();
         Box::pin(async move {
-            let Ok(opened) = timeout(door.patience, opening).await else {
-                *door.timed_out() = Some(Instant::now());
-                return Err(too_long());
-            };
+            let opened = door.patiently(opening).await?;
             drop(place);
             // Outside of a request nobody asks.
             let _ = REQUEST.try_with(|request| request.opened.set(since.elapsed()));
-            opened
+            Ok(opened)
         })
     }
 }

@@ -16,15 +16,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustls::ClientConfig;
 
-use super::Common;
 use super::connect::Door;
+use super::names::Names;
 use crate::config;
 
 /// Idle connections are kept less long than providers keep theirs, or a request would meet a closed one.
-const IDLE_CONNECTION: Duration = Duration::from_secs(30);
+pub(super) const IDLE_CONNECTION: Duration = Duration::from_secs(30);
 /// The client's own connect timeout is there to be divided among a name's addresses. That it comes later makes the door
 /// the one to tell.
-const LATER: Duration = Duration::from_secs(1);
+pub(super) const LATER: Duration = Duration::from_secs(1);
 /// What a provider may send ahead on one HTTP/2 stream: what a client that reads slowly can make the gateway hold.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// What it may send ahead on all streams of a connection: room for 128 full ones, so that slow clients never keep the
@@ -71,15 +71,14 @@ impl Lanes {
     pub(super) fn new(
         provider: &config::Provider,
         url: &reqwest::Url,
-        common: &Common,
+        tls: &ClientConfig,
+        (names, door): &(Names, Door),
     ) -> anyhow::Result<Self> {
-        let tls = common.trust.of(provider.ca_file.as_deref())?;
-        let door = Door::new(provider.connects_max, provider.timeouts.connect);
         let count = provider.http2.map_or(1, NonZeroUsize::get);
         let lane = |_| {
-            let builder = client(provider, url, &tls)?
+            let builder = client(provider, url, tls)?
                 .connector_layer(door.clone())
-                .dns_resolver(common.names.clone());
+                .dns_resolver(names.clone());
             Ok(Lane {
                 client: builder.build().context("HTTP client")?,
                 places: Place::default(),

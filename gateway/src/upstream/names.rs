@@ -6,12 +6,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::vec;
 
+use hyper_util::client::legacy::connect::dns;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+use tower_service::Service;
 
 /// How long an answer is used without asking again. Providers' records live 30 s and more.
 const FRESH: Duration = Duration::from_secs(30);
@@ -55,7 +60,7 @@ struct Answer {
 /// Why there is no address. Many share one cause.
 #[derive(Debug, thiserror::Error)]
 #[error("the look-up failed")]
-struct NoAddress(#[source] Arc<io::Error>);
+pub(super) struct NoAddress(#[source] Arc<io::Error>);
 
 impl Names {
     /// Nothing known yet; the system is asked.
@@ -80,6 +85,11 @@ impl Names {
         {
             answer.doubted = true;
         }
+    }
+
+    async fn resolved(&self, name: &str) -> Result<vec::IntoIter<SocketAddr>, NoAddress> {
+        let addresses = self.addresses(name).await.map_err(NoAddress)?;
+        Ok(Vec::from(&*addresses).into_iter())
     }
 
     async fn addresses(&self, name: &str) -> Found {
@@ -151,14 +161,30 @@ impl Shared {
     }
 }
 
+/// For reqwest.
 impl Resolve for Names {
     fn resolve(&self, name: Name) -> Resolving {
         let names = self.clone();
         Box::pin(async move {
-            let addresses = names.addresses(name.as_str()).await.map_err(NoAddress)?;
-            let addresses: Addrs = Box::new(Vec::from(&*addresses).into_iter());
-            Ok(addresses)
+            let addresses = names.resolved(name.as_str()).await?;
+            Ok(Box::new(addresses) as Addrs)
         })
+    }
+}
+
+/// For hyper's connector.
+impl Service<dns::Name> for Names {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = NoAddress;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, NoAddress>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoAddress>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: dns::Name) -> Self::Future {
+        let names = self.clone();
+        Box::pin(async move { names.resolved(name.as_str()).await })
     }
 }
 

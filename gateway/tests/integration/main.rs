@@ -30,5 +30,6 @@ mod outcomes;
 mod queue;
 mod reload;
 mod retries;
+mod reuse;
 mod routing;
 mod streams;

@@ -1,0 +1,137 @@
+//! The plain way to a provider: HTTP/1.1 over TCP or TLS, on hyper's own connections and a pool of ours.
+//!
+//! A connection has no task of its own: the request that uses it drives it. Sending, waiting for the answer and reading
+//! its body are one task with the client's connection, so that an answer costs one wake-up, and a request that is
+//! dropped takes its connection along at once.
+//!
+//! A request goes on another connection only if the one it met had been closed meanwhile and not a byte of the request
+//! was written. Whether another attempt may be made after anything else is the pipeline's to say.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::SizeHint;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::Failed;
+use crate::error::Cause;
+
+mod dial;
+mod link;
+mod pool;
+
+pub(super) use dial::Dial;
+use link::Link;
+use pool::Pool;
+
+type Request = http::Request<Full<Bytes>>;
+
+/// A way to one host.
+pub(super) struct Direct {
+    dial: Dial,
+    pool: Arc<Pool>,
+}
+
+/// An answer's body, still to come. At its end the connection is free for another request.
+pub(super) struct Body {
+    incoming: Incoming,
+    link: Option<Box<Link>>,
+    pool: Arc<Pool>,
+}
+
+impl Direct {
+    /// Connections as `dial` opens them; none is open yet.
+    pub(super) fn new(dial: Dial) -> Self {
+        Self {
+            dial,
+            pool: Arc::default(),
+        }
+    }
+
+    /// Sends `request` and waits for the answer's head. Tells, too, how long opening a connection took; zero if one was
+    /// open.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an argument that an `async fn` changes has room in its future twice, and each request in flight has one"
+    )]
+    pub(super) fn send(
+        &self,
+        mut request: Request,
+    ) -> impl Future<Output = Result<(http::Response<Body>, Duration), Failed>> {
+        async move {
+            loop {
+                let (mut link, connect) = match self.pool.take() {
+                    Some(link) => (link, Duration::ZERO),
+                    // In a box: it takes more room than all else here, and is seldom there.
+                    None => Box::pin(self.open()).await.map_err(Failed::ToConnect)?,
+                };
+                let mut error = match link.ask(request).await {
+                    Ok(response) => {
+                        let body = |incoming| self.body(incoming, link);
+                        return Ok((response.map(body), connect));
+                    }
+                    Err(error) => error,
+                };
+                match error.take_message() {
+                    Some(unsent) if connect.is_zero() => request = unsent,
+                    _ => return Err(Failed::Later(error.into_error().into())),
+                }
+            }
+        }
+    }
+
+    /// A connection: a new one, or one that another request has done with before that is open.
+    async fn open(&self) -> Result<(Box<Link>, Duration), Cause> {
+        let since = Instant::now();
+        let mut freed = self.pool.next();
+        tokio::select! {
+            biased;
+            Ok(link) = &mut freed => Ok((link, Duration::ZERO)),
+            opened = self.dial.open() => {
+                freed.close();
+                if let Ok(link) = freed.try_recv() {
+                    self.pool.put(link);
+                }
+                // Never zero, which would say that it was open.
+                Ok((opened?, since.elapsed().max(Duration::from_nanos(1))))
+            }
+        }
+    }
+
+    fn body(&self, incoming: Incoming, link: Box<Link>) -> Body {
+        Body {
+            incoming,
+            link: Some(link),
+            pool: Arc::clone(&self.pool),
+        }
+    }
+}
+
+impl Body {
+    /// The next bytes; none at the body's proper end.
+    pub(super) fn poll_data(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, hyper::Error>>> {
+        let data = match &mut self.link {
+            Some(link) => ready!(link.poll_data(&mut self.incoming, context)),
+            None => return Poll::Ready(None),
+        };
+        if data.is_none()
+            && let Some(mut link) = self.link.take()
+            && link.is_free(context)
+        {
+            self.pool.put(link);
+        }
+        Poll::Ready(data)
+    }
+
+    /// What is still to come, as far as it is known.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.incoming)
+    }
+}

@@ -1,0 +1,195 @@
+//! Connections that nobody uses at the moment. The last one that came goes first, so that what a burst has opened is
+//! left alone and can be closed.
+//!
+//! There are never more than requests were in flight at once, which the queue in front of the provider bounds.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::link::Link;
+use crate::upstream::lanes::IDLE_CONNECTION;
+
+/// How often the pool is swept.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Connections that a sweep asks whether their other end has closed them: some 0.1 ms of work.
+const ASKED_MAX: usize = 512;
+
+/// A provider's idle connections, of one runtime.
+#[derive(Default)]
+pub(super) struct Pool(Mutex<Shelf>);
+
+#[derive(Default)]
+struct Shelf {
+    /// The newest last.
+    idle: VecDeque<Idle>,
+    /// Requests that would take one.
+    waiting: VecDeque<oneshot::Sender<Box<Link>>>,
+    is_swept: bool,
+    /// Where the next sweep goes on asking.
+    next: usize,
+}
+
+struct Idle {
+    link: Box<Link>,
+    since: Instant,
+}
+
+impl Pool {
+    /// A connection that was open a moment ago.
+    pub(super) fn take(&self) -> Option<Box<Link>> {
+        let mut shelf = self.shelf();
+        let newest = shelf.idle.pop_back()?;
+        if newest.since.elapsed() < IDLE_CONNECTION {
+            return Some(newest.link);
+        }
+        // The others are older.
+        shelf.idle.clear();
+        None
+    }
+
+    /// The next connection that comes free.
+    pub(super) fn next(&self) -> oneshot::Receiver<Box<Link>> {
+        let (give, given) = oneshot::channel();
+        let mut shelf = self.shelf();
+        while shelf
+            .waiting
+            .pop_front_if(|first| first.is_closed())
+            .is_some()
+        {}
+        shelf.waiting.push_back(give);
+        given
+    }
+
+    /// Keeps a free connection for the next request, or gives it to one that waits.
+    pub(super) fn put(self: &Arc<Self>, mut link: Box<Link>) {
+        let mut shelf = self.shelf();
+        while let Some(give) = shelf.waiting.pop_front() {
+            match give.send(link) {
+                Ok(()) => return,
+                // It has left, or opened one itself.
+                Err(back) => link = back,
+            }
+        }
+        let since = Instant::now();
+        shelf.idle.push_back(Idle { link, since });
+        if !shelf.is_swept {
+            shelf.is_swept = true;
+            tokio::spawn(sweep(Arc::downgrade(self)));
+        }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.0.lock().expect("nobody panics while holding it")
+    }
+}
+
+impl Shelf {
+    /// Drops connections that were idle for too long, and of the others some that have ended.
+    fn sweep(&mut self) {
+        let fresh = self
+            .idle
+            .partition_point(|idle| idle.since.elapsed() >= IDLE_CONNECTION);
+        self.idle.drain(..fresh);
+        for _ in 0..ASKED_MAX.min(self.idle.len()) {
+            if self.next >= self.idle.len() {
+                self.next = 0;
+            }
+            if self.idle[self.next].link.has_ended() {
+                self.idle.remove(self.next);
+            } else {
+                self.next += 1;
+            }
+        }
+        if self.idle.is_empty() {
+            self.idle.shrink_to_fit();
+        }
+    }
+}
+
+/// Sweeps until nothing is left.
+async fn sweep(pool: Weak<Pool>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let Some(pool) = pool.upgrade() else {
+            return;
+        };
+        let mut shelf = pool.shelf();
+        shelf.sweep();
+        if shelf.idle.is_empty() {
+            shelf.is_swept = false;
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::link::Io;
+    use super::*;
+
+    /// A connection to somebody who says nothing, and the other end of it.
+    async fn link() -> (Box<Link>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (other_end, _) = listener.accept().await.unwrap();
+        let link = Link::new(Io::Tcp(TokioIo::new(stream))).await.unwrap();
+        (Box::new(link), other_end)
+    }
+
+    fn len(pool: &Pool) -> usize {
+        pool.shelf().idle.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_idle_for_too_long_is_closed() {
+        let pool = Arc::new(Pool::default());
+        let (link, mut other_end) = link().await;
+        pool.put(link);
+        tokio::time::sleep(IDLE_CONNECTION * 9 / 10).await;
+        let kept = pool.take().expect("it is still young");
+        pool.put(kept);
+        tokio::time::sleep(IDLE_CONNECTION + SWEEP_EVERY).await;
+        assert_eq!((pool.take().is_none(), len(&pool)), (true, 0));
+        assert_eq!(other_end.read(&mut [0]).await.unwrap(), 0);
+        assert!(!pool.shelf().is_swept, "nobody sweeps an empty pool");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_other_end_has_closed_is_found_out_without_a_request() {
+        let pool = Arc::new(Pool::default());
+        let ((one, one_end), (two, _two_end)) = (link().await, link().await);
+        pool.put(one);
+        pool.put(two);
+        drop(one_end);
+        while len(&pool) == 2 {
+            tokio::time::sleep(SWEEP_EVERY).await;
+        }
+        assert!(pool.shelf().is_swept, "the other is still there");
+        assert!(pool.take().is_some());
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_served_first_and_who_has_left_is_passed_over() {
+        let pool = Arc::new(Pool::default());
+        let (left, mut waits) = (pool.next(), pool.next());
+        drop(left);
+        pool.put(link().await.0);
+        assert!(waits.try_recv().is_ok());
+        pool.put(link().await.0);
+        assert_eq!(len(&pool), 1);
+        for _ in 0..100 {
+            drop(pool.next());
+        }
+        assert_eq!(pool.shelf().waiting.len(), 1, "who has left is forgotten");
+    }
+}
