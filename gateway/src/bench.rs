@@ -133,7 +133,7 @@ async fn load_on(args: &LoadArgs, url: &str) -> anyhow::Result<LoadReport> {
         warm_up: args.warm_up,
         time: args.warm_up + args.time,
     };
-    let client = Client::new(target, args.timeout)?;
+    let client = Client::new(&target, args.timeout)?;
     drive::drive(plan, client, &Progress::new(&args.name)).await
 }
 

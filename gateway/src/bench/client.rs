@@ -1,7 +1,5 @@
 //! One target, and the connections to it: asks, and says how it ended and how long each part took.
 
-use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,16 +7,12 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use memchr::memmem;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::target::{Dialect, Target};
+use crate::load::pool::{Connection, Given, Pool};
 use crate::sse::Splitter;
-
-type Connection = SendRequest<Full<Bytes>>;
 
 /// Where an answer says how long its provider really took, as our mock and OpenAI do.
 const SERVICE: &str = "openai-processing-ms";
@@ -52,18 +46,17 @@ pub(super) struct Seen {
     pub(super) events: u32,
 }
 
-/// The connections to one target. Those used last are used next.
+/// The client of one target.
 pub(super) struct Client {
-    target: Target,
+    dialect: Dialect,
     uri: Uri,
     headers: HeaderMap,
     time_max: Duration,
-    /// Not locked across an await.
-    idle: Mutex<Vec<Connection>>,
+    pool: Pool,
 }
 
 impl Client {
-    pub(super) fn new(target: Target, time_max: Duration) -> anyhow::Result<Self> {
+    pub(super) fn new(target: &Target, time_max: Duration) -> anyhow::Result<Self> {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::try_from(&target.host)?);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -83,16 +76,16 @@ impl Client {
         }
         Ok(Self {
             uri: Uri::try_from(&target.path)?,
-            target,
+            dialect: target.dialect,
             headers,
             time_max,
-            idle: Mutex::default(),
+            pool: Pool::new(target.address),
         })
     }
 
     /// Sends `body` and reads the answer to its end.
     pub(super) async fn ask(&self, body: Bytes, is_stream: bool) -> Seen {
-        let mut reading = Reading::new(is_stream, self.target.dialect);
+        let mut reading = Reading::new(is_stream, self.dialect);
         let asked = timeout(self.time_max, self.exchange(body, &mut reading)).await;
         let outcome = asked.unwrap_or(Outcome::TimedOut);
         Seen {
@@ -121,7 +114,7 @@ impl Client {
                 reading.take(data);
             }
         }
-        self.keep(connection).await;
+        self.pool.keep(connection).await;
         match status.as_u16() {
             200..300 if reading.is_whole() => Outcome::Ok,
             200..300 => Outcome::Broken,
@@ -129,20 +122,14 @@ impl Client {
         }
     }
 
-    /// A kept connection may turn out to be closed before anything was sent on it: then the next one is tried.
     async fn send(&self, body: Bytes) -> Result<(Connection, Response<Incoming>), Outcome> {
-        let mut request = self.request(body);
-        while let Some(mut connection) = self.kept() {
-            match connection.try_send_request(request).await {
-                Ok(response) => return Ok((connection, response)),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(Outcome::Broken),
-                },
-            }
-        }
-        let connected = self.connect().await;
-        let mut connection = connected.map_err(|_| Outcome::ConnectFailed)?;
+        let request = match self.pool.give(self.request(body)).await {
+            Given::Answered(connection, response) => return Ok((connection, response)),
+            Given::Broken(_) => return Err(Outcome::Broken),
+            Given::Unsent(request) => request,
+        };
+        let opened = self.pool.open().await;
+        let mut connection = opened.map_err(|_| Outcome::ConnectFailed)?;
         match connection.send_request(request).await {
             Ok(response) => Ok((connection, response)),
             Err(_) => Err(Outcome::Broken),
@@ -155,36 +142,6 @@ impl Client {
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
         request
-    }
-
-    fn kept(&self) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(connection) = idle.pop() {
-            if !connection.is_closed() {
-                return Some(connection);
-            }
-        }
-        None
-    }
-
-    async fn keep(&self, mut connection: Connection) {
-        if connection.ready().await.is_ok() {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.push(connection);
-        }
-    }
-
-    async fn connect(&self) -> io::Result<Connection> {
-        let stream = TcpStream::connect(self.target.address).await?;
-        // Only latency is at stake.
-        let _ = stream.set_nodelay(true);
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (connection, driver) = handshake.map_err(io::Error::other)?;
-        // It ends when its connection is dropped, and what breaks it is told to the request that it carries.
-        tokio::spawn(async {
-            let _ = driver.await;
-        });
-        Ok(connection)
     }
 }
 

@@ -207,7 +207,7 @@ mod tests {
             warm_up: Duration::ZERO,
             time: 500 * MS,
         };
-        let client = Client::new(target, 200 * MS).unwrap();
+        let client = Client::new(&target, 200 * MS).unwrap();
         drive(plan, client, &Progress::new("test")).await.unwrap()
     }
 

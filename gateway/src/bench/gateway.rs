@@ -13,7 +13,7 @@ use bifrost_shared::segment::Opened;
 use serde_json::Value;
 
 use super::place::Place;
-use super::process::Process;
+use super::process::{self, Process};
 
 /// How long a gateway may take to start, and to answer its first request.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -120,9 +120,14 @@ impl Gateway {
         Opened::open(path).with_context(|| format!("its segment {}", path.display()))
     }
 
-    /// What the monitor beside `program` says of it, in the words of `bifrost-monitor --check`.
+    /// What the monitor says of it, in the words of `bifrost-monitor --check`: the one beside `program`, else the one
+    /// beside us.
     pub(super) fn verdict(&self, program: &Path) -> String {
-        let monitor = program.with_file_name("bifrost-monitor");
+        let beside = program.with_file_name("bifrost-monitor");
+        let monitor = match process::ourselves() {
+            Ok(ours) if !beside.exists() => ours.with_file_name("bifrost-monitor"),
+            _ => beside,
+        };
         let mut command = Command::new(&monitor);
         command.env_clear().env("LANG", "C.UTF-8");
         command.arg("--check").arg("--segment").arg(&self.segment);

@@ -14,6 +14,7 @@ use super::measure::{Measured, Round, Through};
 use super::scenario::{Pace, Setup};
 use super::tally::{LoadReport, Spread};
 use super::watch::{Inside, SeriesRow};
+use crate::machine;
 
 /// The form of this file. Another number is another form.
 pub(super) const FORMAT: u32 = 1;
@@ -66,6 +67,7 @@ impl Report {
                 utilisation(page, &self.about),
                 hidden(page, self.hold.as_ref()),
                 terms(page),
+                sustained(page),
             ]);
         }
         tables.extend(self.shapes.iter().map(shape));
@@ -448,6 +450,59 @@ fn terms(page: &Measured) -> Table {
     }
 }
 
+/// Whether a long load is held as it was begun: its first minute beside its last.
+fn sustained(page: &Measured) -> Table {
+    const MINUTE: f64 = 60.0;
+    let is_long = page.setup.time.as_secs_f64() >= 3.0 * MINUTE;
+    let rss = |of: fn(f64, f64) -> bool| {
+        each(page, move |it| {
+            let looks = &it.gateway.usage.looks;
+            let end = looks.last()?.seconds;
+            let within = looks.iter().filter(|look| of(look.seconds, end));
+            within.map(|look| look.rss as f64).max_by(f64::total_cmp)
+        })
+    };
+    let p99 = |of: fn(f64, f64) -> bool| {
+        each(page, move |it| {
+            let load = &it.gateway.load;
+            let rows = (0_u32..).zip(&load.timeline);
+            let end = load.timeline.len() as f64;
+            let within = rows.filter(|(second, _)| of(f64::from(*second), end));
+            median(&within.map(|(_, row)| row.hop_p99).collect::<Vec<_>>())
+        })
+    };
+    let first: fn(f64, f64) -> bool = |at, _| at < MINUTE;
+    let last: fn(f64, f64) -> bool = |at, end| at >= end - MINUTE;
+    let beside = |label: &str, unit, last: Vec<f64>, first: Vec<f64>| {
+        Figure::new(label, unit, last).against([median(&first)])
+    };
+    let figures = if is_long {
+        vec![
+            beside(
+                "Peak RSS of the last minute",
+                Unit::Bytes,
+                rss(last).collect(),
+                rss(first).collect(),
+            ),
+            beside(
+                "p99 of a second, less the provider's own time",
+                Unit::Ns,
+                p99(last).collect(),
+                p99(first).collect(),
+            ),
+        ]
+    } else {
+        vec![]
+    };
+    Table {
+        title: "Sustained".to_owned(),
+        note: "*Here* is the last minute of the load.".to_owned(),
+        beside: vec![],
+        references: vec!["the first minute"],
+        figures,
+    }
+}
+
 fn total(round: &Round, of: fn(&Spread) -> f64) -> Option<f64> {
     added(&round.direct, &round.gateway.load, of)
 }
@@ -566,6 +621,13 @@ pub(super) fn load_markdown(load: &LoadReport) -> String {
         let cells = std::iter::once(label.to_owned()).chain(values.map(duration));
         text += &row(&cells.collect::<Vec<_>>());
     }
+    if measured.connect_failed > 0 {
+        let limit = machine::descriptor_limit().map_or("none".to_owned(), |it| count(it as f64));
+        let _ = writeln!(
+            text,
+            "\nConnections failed. Each request in flight needs a descriptor here and two in a gateway; the limit here is {limit} (`ulimit -n`)."
+        );
+    }
     let _ = writeln!(
         text,
         "\nThe load itself took {:.1} µs of processor time a request.\n",
@@ -581,6 +643,8 @@ pub(super) fn difference(before: &Setup, after: &Setup) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::fixture;
     use super::*;
 
@@ -667,6 +731,31 @@ mod tests {
         );
         assert!((in_process - 20e3).abs() < 1e-6 && (wire - 150e3).abs() < 1e-6);
         assert!((direct - 100e3).abs() < 1e-6, "{direct}");
+    }
+
+    #[test]
+    fn a_long_load_s_last_minute_stands_beside_its_first() {
+        let report = fixture::report();
+        let mut page = report.page.unwrap();
+        assert_eq!(sustained(&page).figures, []);
+        page.setup.time = Duration::from_mins(10);
+        page.rounds.truncate(1);
+        let gateway = &mut page.rounds[0].gateway;
+        let mut row = gateway.load.timeline[0];
+        let mut look = gateway.usage.looks[0];
+        gateway.load.timeline = vec![row; 600];
+        row.hop_p99 *= 3.0;
+        gateway.load.timeline[541..].fill(row);
+        gateway.usage.looks = vec![look; 2];
+        look.seconds = 600.0;
+        look.rss *= 2;
+        gateway.usage.looks.push(look);
+        let text = sustained(&page).markdown();
+        assert!(
+            text.contains("| Peak RSS of the last minute | 400 MB | 200 MB | 2.00× |"),
+            "{text}"
+        );
+        assert!(text.contains("| 2.25 ms | 750 µs | 3.00× |"), "{text}");
     }
 
     #[test]
