@@ -41,8 +41,10 @@ mod process;
 mod progress;
 mod report;
 mod scenario;
+mod tables;
 mod tally;
 mod target;
+mod told;
 mod watch;
 
 use std::fs;
@@ -114,7 +116,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<bool> {
         if args.json {
             print(&(serde_json::to_string(&report)? + "\n"))?;
         } else {
-            print(&report::load_markdown(&report))?;
+            print(&told::markdown(&report))?;
         }
     }
     Ok(all_well)
@@ -146,6 +148,7 @@ impl LoadArgs {
                 time: self.warm_up + self.time,
                 even: self.even,
                 burst: self.burst.map(|size| (size.get(), self.burst_every)),
+                tick: self.tick,
             }),
             (None, connections) => Loop::Closed {
                 connections: connections.map_or(1, std::num::NonZero::get),
@@ -251,6 +254,7 @@ impl RunArgs {
         if let Some(rate) = self.rate {
             setup.pace = scenario::Pace::Rate(rate.get());
         }
+        setup.tick = self.tick;
         setup.time = self.time.unwrap_or(setup.time);
         setup.rounds = self.rounds.map_or(setup.rounds, std::num::NonZero::get);
         setup

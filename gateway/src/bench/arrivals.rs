@@ -15,6 +15,8 @@ pub(super) struct Pattern {
     pub(super) even: bool,
     /// That many more all at once, each time the second has passed.
     pub(super) burst: Option<(u32, Duration)>,
+    /// They are sent only when so much time has passed again.
+    pub(super) tick: Option<Duration>,
 }
 
 impl Pattern {
@@ -27,7 +29,17 @@ impl Pattern {
             time,
             even: true,
             burst: None,
+            tick: None,
         }
+    }
+
+    /// When what is due at `at` is sent.
+    pub(super) fn sent_at(&self, at: Duration) -> Duration {
+        let Some(tick) = self.tick.map(|tick| tick.as_nanos()) else {
+            return at;
+        };
+        let ticks = at.as_nanos().div_ceil(tick.max(1));
+        Duration::from_nanos(u64::try_from(ticks * tick).unwrap_or(u64::MAX))
     }
 
     /// The times, in order. `chance` gives numbers from 0 to 1, 1 excluded.
@@ -176,6 +188,22 @@ mod tests {
         };
         near(ramp(0.0, 800.0), [100, 300, 500, 700]);
         near(ramp(800.0, 0.0), [700, 500, 300, 100]);
+    }
+
+    #[test]
+    fn with_a_tick_what_is_due_is_sent_at_the_next_one() {
+        let check = |tick: Option<u64>, at, expected| {
+            let pattern = Pattern {
+                tick: tick.map(Duration::from_micros),
+                ..Pattern::steady(1.0, SECOND)
+            };
+            let sent = pattern.sent_at(Duration::from_micros(at));
+            assert_eq!(sent, Duration::from_micros(expected));
+        };
+        check(None, 1_234, 1_234);
+        check(Some(1_000), 1_234, 2_000);
+        check(Some(1_000), 2_000, 2_000);
+        check(Some(1_000), 0, 0);
     }
 
     #[test]

@@ -73,6 +73,10 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N")]
     pub(super) rate: Option<NonZeroU32>,
 
+    /// Send what is due at each tick only, as tools do whose timers tick in whole milliseconds
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    pub(super) tick: Option<Duration>,
+
     /// How long each measurement takes, after its warm-up [default: the scenario's]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) time: Option<Duration>,
@@ -137,6 +141,11 @@ pub(super) struct LoadArgs {
     /// With --rate: at even distances, instead of independently of each other (Poisson)
     #[arg(long, requires = "rate")]
     pub(super) even: bool,
+
+    /// With --rate: send what is due at each tick only, as tools do whose timers tick in whole milliseconds. It saves
+    /// everybody wake-ups, and is in the latency
+    #[arg(long, value_name = "TIME", requires = "rate", value_parser = some_time)]
+    pub(super) tick: Option<Duration>,
 
     /// Closed loop: so many connections, each asking again as soon as it was answered
     #[arg(long, value_name = "N")]

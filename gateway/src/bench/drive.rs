@@ -102,9 +102,9 @@ async fn open(shared: &Arc<Shared>, pattern: Pattern, start: Instant) -> anyhow:
     let alarm = Alarm::new()?;
     let mut in_flight = JoinSet::new();
     for (number, at) in (0..).zip(pattern.arrivals(fastrand::f64)) {
-        let due = start + at;
-        if due > Instant::now() {
-            alarm.until(due).await?;
+        let (due, send) = (start + at, start + pattern.sent_at(at));
+        if send > Instant::now() {
+            alarm.until(send).await?;
         }
         let shared = Arc::clone(shared);
         in_flight.spawn(async move { shared.ask(number, due).await });
@@ -191,6 +191,7 @@ mod tests {
             time,
             even: true,
             burst: None,
+            tick: None,
         })
     }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::figure::{NONE, Unit, row, rule};
 use super::measure::{Bench, Through};
-use super::report::{cpu_us, rss_each};
 use super::scenario::{Name, Pace, Setup};
+use super::tables::{cpu_us, rss_each};
 
 /// Requests a second.
 const RATES: [u32; 5] = [500, 1_000, 2_500, 5_000, 7_500];

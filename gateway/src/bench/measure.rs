@@ -162,7 +162,14 @@ fn load(setup: &Setup, url: &str, name: &str) -> anyhow::Result<LoadReport> {
         format!("--prompt-bytes={}", setup.prompt_bytes),
     ];
     arguments.extend(match setup.pace {
-        Pace::Rate(rate) => vec![format!("--rate={rate}")],
+        Pace::Rate(rate) => {
+            let tick = setup
+                .tick
+                .map(|tick| format!("--tick={}", humantime::format_duration(tick)));
+            std::iter::once(format!("--rate={rate}"))
+                .chain(tick)
+                .collect()
+        }
         Pace::Connections(connections) => vec![format!("--connections={connections}")],
         Pace::Streams { connections, each } => vec![
             format!("--connections={connections}"),

@@ -61,6 +61,8 @@ pub(super) enum Pace {
 pub(super) struct Setup {
     pub(super) name: String,
     pub(super) pace: Pace,
+    /// What is due is sent at each tick only; none for each at its time.
+    pub(super) tick: Option<Duration>,
     /// The provider's delay on average, and how far it varies to either side (a share of it).
     pub(super) delay: Duration,
     pub(super) spread: f64,
@@ -78,6 +80,7 @@ impl Setup {
         let page = Self {
             name: name.label().to_owned(),
             pace: Pace::Rate(5_000),
+            tick: None,
             delay: PAGE_DELAY,
             spread: PAGE_SPREAD,
             prompt_bytes: 133,
@@ -140,6 +143,12 @@ impl Setup {
     /// What it is, in words.
     pub(super) fn words(&self) -> String {
         let pace = match self.pace {
+            Pace::Rate(rate) if let Some(tick) = self.tick => {
+                format!(
+                    "{rate} requests a second, sent every {}",
+                    humantime::format_duration(tick)
+                )
+            }
             Pace::Rate(rate) => format!("{rate} requests a second"),
             Pace::Connections(1) => "1 connection, as fast as it goes".to_owned(),
             Pace::Connections(connections) => {
