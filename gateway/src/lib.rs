@@ -24,6 +24,7 @@
 //! - Nothing that a client sent but its body goes to a provider, and that as the client's own bytes.
 //! - Telemetry never keeps a request waiting, nor the gateway from starting.
 
+pub mod bench;
 pub mod child;
 pub mod cli;
 pub mod clock;

@@ -2,6 +2,7 @@
 //! back, as they would from many clients that don't know each other.
 
 mod door;
+pub(crate) mod pool;
 mod tally;
 
 use std::io::{self, Write};

@@ -14,19 +14,22 @@
 mod answer;
 mod body;
 mod count;
+mod delay;
+mod manner;
 mod refusal;
 mod settings;
 #[cfg(test)]
 pub(crate) mod test;
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -40,6 +43,9 @@ use tokio::time::sleep;
 use self::answer::{Answer, Ask};
 use self::body::Body;
 use self::count::{Count, Counter, Ticket};
+pub use self::delay::Percentiles;
+pub use self::manner::KeyManner;
+use self::manner::Manner;
 use self::refusal::Refusal;
 pub use self::settings::{MockArgs, Settings};
 use crate::child;
@@ -63,6 +69,19 @@ const LISTED_MODEL: &str = "gpt-4o-mini";
 ///
 /// When the address can't be listened on.
 pub fn run(args: &MockArgs) -> anyhow::Result<()> {
+    run_until(args, child::parent_gone())
+}
+
+/// Serves until the process is told to end.
+///
+/// # Errors
+///
+/// When the address can't be listened on.
+pub fn run_alone(args: &MockArgs) -> anyhow::Result<()> {
+    run_until(args, pending())
+}
+
+fn run_until(args: &MockArgs, end: impl Future<Output = ()>) -> anyhow::Result<()> {
     child::runtime()?.block_on(async {
         let socket = if args.address.is_ipv4() {
             TcpSocket::new_v4()?
@@ -73,7 +92,7 @@ pub fn run(args: &MockArgs) -> anyhow::Result<()> {
         socket.bind(args.address)?;
         let listener = socket.listen(BACKLOG)?;
         child::announce(listener.local_addr()?)?;
-        serve(listener, args.settings, child::parent_gone()).await;
+        serve(listener, args.settings.clone(), end).await;
         Ok(())
     })
 }
@@ -146,6 +165,7 @@ impl Mock {
 
     async fn chat(&self, request: Request<Incoming>) -> Response<Body> {
         let ticket = self.counter.begin();
+        let manner = manner::of(&self.settings.keys, request.headers());
         let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX)
             .collect()
             .await
@@ -154,11 +174,14 @@ impl Mock {
             return Refusal::BadBody { bytes_max }.into_response(Some(ticket));
         };
         let begun = Instant::now();
-        let mut response = match self.answer(&body.to_bytes()).await {
+        let mut response = match self.answer(&body.to_bytes(), manner).await {
             Ok(Reply::Plain(answer)) => json_response(answer.plain(), Some(ticket)),
             Ok(Reply::Stream(answer)) => self.stream(answer, ticket),
             Err(refusal) => refusal.into_response(Some(ticket)),
         };
+        if response.status().is_success() && self.is_cut(manner) {
+            response = response.map(Body::cut);
+        }
         let headers = response.headers_mut();
         headers.insert(
             "x-request-id",
@@ -168,26 +191,35 @@ impl Mock {
         response
     }
 
-    async fn answer(&self, body: &[u8]) -> Result<Reply, Refusal> {
+    fn is_cut(&self, manner: Option<Manner>) -> bool {
+        manner == Some(Manner::Cut) || fastrand::f64() < self.settings.cut_rate
+    }
+
+    async fn answer(&self, body: &[u8], manner: Option<Manner>) -> Result<Reply, Refusal> {
         let ask = Ask::parse(body).map_err(Refusal::BadRequest)?;
-        let Settings {
-            rate_limit_rate,
-            failure_rate,
-            retry_after,
-            body_bytes,
-            ..
-        } = self.settings;
-        if fastrand::f64() < rate_limit_rate {
-            return Err(Refusal::RateLimited { retry_after });
-        }
-        let delay = self.settings.delay_of_one();
+        let settings = &self.settings;
+        let retry_after = settings.retry_after;
+        let delay = match manner {
+            Some(Manner::Status(status)) => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+                return Err(Refusal::Told(status));
+            }
+            Some(Manner::Limited) => return Err(Refusal::RateLimited { retry_after }),
+            Some(Manner::Stall) => pending().await,
+            Some(Manner::Delay(delay)) => delay,
+            None if fastrand::f64() < settings.rate_limit_rate => {
+                return Err(Refusal::RateLimited { retry_after });
+            }
+            None if fastrand::f64() < settings.stall_rate => pending().await,
+            Some(Manner::Cut) | None => settings.delay_of_one(),
+        };
         if !delay.is_zero() {
             sleep(delay).await;
         }
-        if fastrand::f64() < failure_rate {
+        if manner.is_none() && fastrand::f64() < settings.failure_rate {
             return Err(Refusal::Failed);
         }
-        let answer = Answer::new(&ask, body.len(), body_bytes as usize);
+        let answer = Answer::new(&ask, body.len(), settings.body_bytes as usize);
         Ok(if ask.wants_stream() {
             Reply::Stream(answer)
         } else {
@@ -439,6 +471,67 @@ mod tests {
             count,
             json!({"requests": 1, "completed": 0, "cancelled": 1, "streams": 1})
         );
+    }
+
+    #[tokio::test]
+    async fn a_cut_breaks_the_connection_in_the_middle_of_the_answer() {
+        let address = mock(Settings {
+            cut_rate: 1.0,
+            ..quick()
+        })
+        .await;
+        for (number, body) in [PLAIN, STREAM].into_iter().enumerate() {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let request = test::request("POST", "/v1/chat/completions", body);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut seen = String::new();
+            // It may be reset or closed.
+            let _ = client.read_to_string(&mut seen).await;
+            assert!(seen.contains("Bifrost is"), "{seen}");
+            let is_whole = seen.ends_with('}') || seen.ends_with("0\r\n\r\n");
+            assert!(!is_whole, "{seen}");
+            let count = get(address, &format!("/count?cancelled={}", number + 1)).await;
+            assert_eq!(count.json()["completed"], 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stall_is_never_answered() {
+        let address = mock(Settings {
+            stall_rate: 1.0,
+            ..quick()
+        })
+        .await;
+        hang_up(address, PLAIN, "").await;
+        let count = get(address, "/count?cancelled=1").await.json();
+        assert_eq!(
+            (&count["requests"], &count["completed"]),
+            (&1.into(), &0.into())
+        );
+    }
+
+    #[tokio::test]
+    async fn each_key_is_treated_in_its_manner() {
+        let keys = ["bad=status:401", "busy=limited", "slow=delay:40ms"];
+        let address = mock(Settings {
+            keys: keys.map(|key| key.parse().unwrap()).into(),
+            failure_rate: 1.0,
+            ..quick()
+        })
+        .await;
+        let check = async |key: &str, status| {
+            let header = format!("authorization: Bearer {key}\r\n");
+            let begun = Instant::now();
+            let request = test::request("POST", "/v1/chat/completions", PLAIN);
+            let request = request.replacen("host:", &(header + "host:"), 1);
+            let reply = test::send(address, &request).await;
+            assert_eq!(reply.status, status, "{key}");
+            begun.elapsed()
+        };
+        check("bad", 401).await;
+        check("busy", 429).await;
+        assert!(check("slow", 200).await >= Duration::from_millis(40));
+        check("any other", 500).await;
     }
 
     #[tokio::test]

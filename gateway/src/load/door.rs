@@ -9,14 +9,10 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::Failure;
-
-type Connection = SendRequest<Full<Bytes>>;
+use super::pool::{Connection, Given, Pool};
 
 /// How long to stay away after the first refusal, doubled with each further one, to at most the second.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -27,15 +23,9 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Door {
     target: SocketAddr,
     host: HeaderValue,
+    pool: Pool,
     /// Not locked across an await.
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The one used last is used next, so that those not needed any more grow old and are closed by the gateway.
-    idle: Vec<Connection>,
-    back_off: BackOff,
+    back_off: Mutex<BackOff>,
 }
 
 impl Door {
@@ -43,7 +33,8 @@ impl Door {
         Self {
             target,
             host: HeaderValue::try_from(target.to_string()).expect("an address can be a header"),
-            state: Mutex::default(),
+            pool: Pool::new(target),
+            back_off: Mutex::default(),
         }
     }
 
@@ -52,25 +43,19 @@ impl Door {
         let (connection, response) = self.send(body).await?;
         let status = response.status();
         let answer = response.into_body().collect().await?.to_bytes();
-        self.keep(connection).await;
+        self.pool.keep(connection).await;
         if status != StatusCode::OK {
             return Err(Failure::Status(status));
         }
         Ok(answer)
     }
 
-    /// A kept connection may turn out to be closed, before anything was sent on it: then the next one is tried.
     async fn send(&self, body: Bytes) -> Result<(Connection, Response<Incoming>), Failure> {
-        let mut request = self.request(body);
-        while let Some(mut connection) = self.kept() {
-            match connection.try_send_request(request).await {
-                Ok(response) => return Ok((connection, response)),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(error.into_error().into()),
-                },
-            }
-        }
+        let request = match self.pool.give(self.request(body)).await {
+            Given::Answered(connection, response) => return Ok((connection, response)),
+            Given::Broken(error) => return Err(error.into()),
+            Given::Unsent(request) => request,
+        };
         let mut connection = self.connect().await?;
         let response = connection.send_request(request).await?;
         Ok((connection, response))
@@ -86,48 +71,24 @@ impl Door {
         request
     }
 
-    fn kept(&self) -> Option<Connection> {
-        let idle = &mut self.state().idle;
-        while let Some(connection) = idle.pop() {
-            if !connection.is_closed() {
-                return Some(connection);
-            }
-        }
-        None
-    }
-
-    /// Keeps it once it can take another request, unless the gateway has announced to close it.
-    async fn keep(&self, mut connection: Connection) {
-        if connection.ready().await.is_ok() {
-            self.state().idle.push(connection);
-        }
-    }
-
     async fn connect(&self) -> Result<Connection, Failure> {
-        let now = Instant::now();
-        if self.state().back_off.is_resting(now) {
+        if self.back_off().is_resting(Instant::now()) {
             return Err(Failure::Resting(self.target));
         }
-        let stream = match TcpStream::connect(self.target).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                self.state().back_off.refused(Instant::now());
-                return Err(Failure::Unreachable(self.target, error));
+        match self.pool.open().await {
+            Ok(connection) => {
+                *self.back_off() = BackOff::default();
+                Ok(connection)
             }
-        };
-        self.state().back_off = BackOff::default();
-        // Only latency is at stake.
-        let _ = stream.set_nodelay(true);
-        let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends when its connection is dropped, and what breaks it is told to the request that it carries.
-        tokio::spawn(async {
-            let _ = driver.await;
-        });
-        Ok(connection)
+            Err(error) => {
+                self.back_off().refused(Instant::now());
+                Err(Failure::Unreachable(self.target, error))
+            }
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn back_off(&self) -> MutexGuard<'_, BackOff> {
+        self.back_off.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -162,6 +162,12 @@ impl Events {
         matches!(self.next, Event::Content(1..))
     }
 
+    /// How many there are in all.
+    pub(super) fn len(&self) -> usize {
+        // The role, what finished it, and the end mark.
+        self.chunks + 3 + usize::from(self.answer.wants_usage)
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.next == Event::Over
     }
@@ -253,6 +259,7 @@ mod tests {
             paced.push(events.is_paced());
             events.next();
         }
+        assert_eq!(paced.len(), answer(BODY, 1_407).events(3).len());
         // Role, three pieces, finish, done.
         assert_eq!(paced, [false, false, true, true, false, false]);
         assert_eq!(events.next(), None);

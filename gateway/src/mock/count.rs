@@ -10,7 +10,7 @@ pub(super) struct Count {
     requests: u64,
     /// Whose answer, or error, was handed to the connection to its last byte.
     completed: u64,
-    /// Whose client went first.
+    /// Whose answer ended before its end: their client went first, or the mock cut them off.
     cancelled: u64,
     /// Those of `requests` that were answered as a stream.
     streams: u64,

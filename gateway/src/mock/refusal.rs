@@ -22,6 +22,8 @@ pub(super) enum Refusal {
     RateLimited { retry_after: Duration },
     #[error("the mock failed, as it was told to")]
     Failed,
+    #[error("this key is answered with {0}, as the mock was told")]
+    Told(StatusCode),
 }
 
 impl Refusal {
@@ -53,6 +55,14 @@ impl Refusal {
                 "server_error",
                 "mock_failure",
             ),
+            Self::Told(status) => {
+                let kind = if status.is_server_error() {
+                    "server_error"
+                } else {
+                    "invalid_request_error"
+                };
+                (*status, kind, "mock_manner")
+            }
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) async fn post(address: SocketAddr, path: &str, body: &str) -> Reply {
     send(address, &request("POST", path, body)).await
 }
 
-async fn send(address: SocketAddr, request: &str) -> Reply {
+pub(crate) async fn send(address: SocketAddr, request: &str) -> Reply {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();

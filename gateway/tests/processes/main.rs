@@ -4,6 +4,7 @@
     reason = "a test may unwrap, and so may its helpers"
 )]
 
+mod bench;
 mod drain;
 mod names;
 mod past;

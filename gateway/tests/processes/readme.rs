@@ -1,6 +1,7 @@
 //! The README's tables, held to the program: a setting, a default or an error that it tells wrong is a failure here.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use crate::process::{Demo, Place, gateway};
 
@@ -81,6 +82,26 @@ fn every_metric_that_is_named_is_on_the_page() {
         assert!(page.contains(&format!("\n# TYPE {name} ")), "{name}");
     }
     assert!(named.len() > 20, "only {named:?}");
+}
+
+#[test]
+fn every_flag_of_the_benchmark_that_is_named_is_one() {
+    let help = ["run", "load", "mock"].map(|task| {
+        let program = env!("CARGO_BIN_EXE_bifrost-bench");
+        let output = Command::new(program).args([task, "--help"]).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    });
+    let (_, numbers) = README.split_once("\n## Numbers\n").unwrap();
+    let (numbers, _) = numbers.split_once("\n## ").unwrap();
+    let is_of_flag = |character: char| character.is_ascii_lowercase() || character == '-';
+    let lines = numbers.lines().filter(|line| !line.starts_with("cargo "));
+    let words = lines.flat_map(|line| line.split(|character| !is_of_flag(character)));
+    let flags: BTreeSet<_> = words.filter(|word| word.starts_with("--")).collect();
+    for flag in &flags {
+        let is_told = |text: &String| text.split_whitespace().any(|word| word == *flag);
+        assert!(help.iter().any(is_told), "{flag}");
+    }
+    assert!(flags.len() > 12, "only {flags:?}");
 }
 
 /// The number of a status that the `http` crate calls by `name`.

@@ -1,0 +1,214 @@
+//! The command line of `bifrost-bench`.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::scenario::Name;
+use super::target::{Dialect, Mix};
+use crate::mock::MockArgs;
+
+/// Benchmark an LLM gateway as the t3.medium page does, and show what that page hides.
+#[derive(Debug, Parser)]
+#[command(name = "bifrost-bench", version, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub(super) task: Task,
+}
+
+const AFTER_HELP: &str = "\
+`run` starts a mock provider, a gateway and a load by itself, asks the provider directly in alternation, and prints
+Markdown. `mock` and `load` are the same parts for measuring any other gateway by hand:
+
+  bifrost-bench mock --address 127.0.0.1:9100 --delay 1500ms --spread 0.4 &
+  bifrost-bench load --url http://127.0.0.1:8080 --rate 5000 --time 30s
+
+Exit status: 0 when all that was measured succeeded, 1 when requests failed or nothing could be measured, 2 for a wrong
+command line.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Task {
+    /// Measure a gateway under a load of the benchmark page, and print its tables
+    Run(RunArgs),
+    /// Send a load to a gateway, or to several in turn
+    Load(LoadArgs),
+    /// Be a provider: as slow and as faulty as told
+    Mock(MockArgs),
+    /// Print two results of `run --json` side by side
+    Compare {
+        /// What to compare with
+        before: PathBuf,
+        /// What is compared
+        after: PathBuf,
+    },
+    /// Become `program`, and end when our parent does
+    #[command(hide = true)]
+    Leash {
+        parent: u32,
+        program: OsString,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+/// What `run` measures, and how.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RunArgs {
+    /// Which load
+    #[arg(value_enum)]
+    pub(super) scenario: Name,
+
+    /// The gateway's program [default: bifrost-gateway beside this one]
+    #[arg(long, value_name = "PATH")]
+    pub(super) gateway: Option<PathBuf>,
+
+    /// A provider elsewhere instead of a mock here: `bifrost-bench mock` on another machine
+    #[arg(long, value_name = "URL")]
+    pub(super) real_socket: Option<String>,
+
+    /// Requests a second [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    pub(super) rate: Option<NonZeroU32>,
+
+    /// Send what is due at each tick only, as tools do whose timers tick in whole milliseconds
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    pub(super) tick: Option<Duration>,
+
+    /// How long each measurement takes, after its warm-up [default: the scenario's]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(super) time: Option<Duration>,
+
+    /// How often everything is measured, in alternation with the direct path [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    pub(super) rounds: Option<NonZeroU32>,
+
+    /// Measure nginx as a plain proxy, too, in the same alternation
+    #[arg(long)]
+    pub(super) nginx: bool,
+
+    /// Only the scenario's own load: none of the other shapes, no search for the highest rate, no idle time
+    #[arg(long)]
+    pub(super) page_only: bool,
+
+    /// Measure how cost grows with load and with the size of prompts and answers, too
+    #[arg(long)]
+    pub(super) growth: bool,
+
+    /// Write all that was measured to this file
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+
+    /// Write plots into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) svg: Option<PathBuf>,
+}
+
+/// A load.
+#[derive(Debug, Clone, Args)]
+pub(super) struct LoadArgs {
+    /// Whom to ask; more than one are asked one after the other. Without a path, the dialect's own
+    #[arg(long = "url", value_name = "URL", required = true)]
+    pub(super) urls: Vec<String>,
+
+    /// The API that they speak
+    #[arg(long, value_enum, default_value = "openai")]
+    pub(super) dialect: Dialect,
+
+    /// Open loop: requests a second, whether or not earlier ones came back; latency counts from the time each is due
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present = "connections",
+        conflicts_with = "connections"
+    )]
+    pub(super) rate: Option<NonZeroU32>,
+
+    /// With --rate: rise or fall evenly to this rate at the end (ramp)
+    #[arg(long, value_name = "N", requires = "rate")]
+    pub(super) rate_at_end: Option<u32>,
+
+    /// With --rate: that many requests more, all at once, every --burst-every
+    #[arg(long, value_name = "N", requires = "rate")]
+    pub(super) burst: Option<NonZeroU32>,
+
+    /// Time between two bursts
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = some_time)]
+    pub(super) burst_every: Duration,
+
+    /// With --rate: at even distances, instead of independently of each other (Poisson)
+    #[arg(long, requires = "rate")]
+    pub(super) even: bool,
+
+    /// With --rate: send what is due at each tick only, as tools do whose timers tick in whole milliseconds. It saves
+    /// everybody wake-ups, and is in the latency
+    #[arg(long, value_name = "TIME", requires = "rate", value_parser = some_time)]
+    pub(super) tick: Option<Duration>,
+
+    /// Closed loop: so many connections, each asking again as soon as it was answered
+    #[arg(long, value_name = "N")]
+    pub(super) connections: Option<NonZeroU32>,
+
+    /// With --connections: requests on each of them, and then no more
+    #[arg(long, value_name = "N", default_value = "0", requires = "connections")]
+    pub(super) requests_each: u64,
+
+    /// Kinds of requests in turn: plain, stream, big, each with a number, as in plain:7,stream:2,big:1
+    #[arg(long, default_value = "plain")]
+    pub(super) mix: Mix,
+
+    /// How long requests are measured, after the warm-up; as long as you like for a soak
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
+    pub(super) time: Duration,
+
+    /// How long requests are sent before that
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
+    pub(super) warm_up: Duration,
+
+    /// How long a request may take
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
+    pub(super) timeout: Duration,
+
+    /// The model to ask for
+    #[arg(long, value_name = "NAME", default_value = "gpt-4o-mini")]
+    pub(super) model: String,
+
+    /// Size of a request's body; a frame of some 80 bytes is the least. The page's had 0.13 KB
+    #[arg(long, value_name = "BYTES", default_value = "133")]
+    pub(super) prompt_bytes: u32,
+
+    /// The same for the big ones of a mix
+    #[arg(long, value_name = "BYTES", default_value = "102400")]
+    pub(super) big_bytes: u32,
+
+    /// The client key to send
+    #[arg(long, value_name = "KEY", default_value = "bench")]
+    pub(super) key: String,
+
+    /// A header to send, as in "x-team: blue"; may be repeated
+    #[arg(long = "header", value_name = "HEADER", value_parser = header)]
+    pub(super) headers: Vec<(String, String)>,
+
+    /// Print JSON instead of Markdown: a line for each target
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// How the line of progress calls it
+    #[arg(long, hide = true, default_value = "load")]
+    pub(super) name: String,
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        Ok(_) => Err("it has to be more than nothing".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("expected `name: value`")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}

@@ -1,0 +1,193 @@
+//! The loads that `run` knows by name, and the shapes that it measures beside them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The page's delay: 1.5 s × U(0.6, 1.4).
+const PAGE_DELAY: Duration = Duration::from_millis(1_500);
+const PAGE_SPREAD: f64 = 0.4;
+
+/// A load that `run` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Name {
+    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 5 minutes
+    #[value(name = "t3.medium")]
+    T3Medium,
+    /// The same on its t3.xlarge: answers of 10,563 bytes, larger queue and pool
+    #[value(name = "t3.xlarge")]
+    T3Xlarge,
+    /// A small load for some 10 seconds, to see that everything works
+    #[value(name = "quick")]
+    Quick,
+    /// Only how cost grows with load and with the size of prompts and answers; some 10 minutes
+    #[value(name = "growth")]
+    Growth,
+}
+
+impl Name {
+    /// The name on the command line.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::T3Medium => "t3.medium",
+            Self::T3Xlarge => "t3.xlarge",
+            Self::Quick => "quick",
+            Self::Growth => "growth",
+        }
+    }
+
+    /// The gateway's profile that goes with it.
+    pub(super) const fn profile(self) -> &'static str {
+        match self {
+            Self::T3Xlarge => "t3.xlarge",
+            _ => "t3.medium",
+        }
+    }
+}
+
+/// How a load's requests follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) enum Pace {
+    /// So many a second, independently of each other.
+    Rate(u32),
+    /// So many connections, each asking again once it was answered.
+    Connections(u32),
+    /// The same with so many streams on each, and then no more.
+    Streams { connections: u32, each: u32 },
+}
+
+/// One thing to measure: a load, and the provider it meets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Setup {
+    pub(super) name: String,
+    pub(super) pace: Pace,
+    /// What is due is sent at each tick only; none for each at its time.
+    pub(super) tick: Option<Duration>,
+    /// The provider's delay on average, and how far it varies to either side (a share of it).
+    pub(super) delay: Duration,
+    pub(super) spread: f64,
+    pub(super) prompt_bytes: u32,
+    pub(super) answer_bytes: u32,
+    pub(super) warm_up: Duration,
+    pub(super) time: Duration,
+    pub(super) rounds: u32,
+    pub(super) profile: String,
+}
+
+impl Setup {
+    /// The load of a scenario.
+    pub(super) fn page(name: Name) -> Self {
+        let page = Self {
+            name: name.label().to_owned(),
+            pace: Pace::Rate(5_000),
+            tick: None,
+            delay: PAGE_DELAY,
+            spread: PAGE_SPREAD,
+            prompt_bytes: 133,
+            answer_bytes: 1_407,
+            warm_up: Duration::from_secs(4),
+            time: Duration::from_secs(20),
+            rounds: 3,
+            profile: name.profile().to_owned(),
+        };
+        match name {
+            Name::T3Medium | Name::Growth => page,
+            Name::T3Xlarge => Self {
+                answer_bytes: 10_563,
+                ..page
+            },
+            Name::Quick => Self {
+                pace: Pace::Rate(400),
+                delay: Duration::from_millis(50),
+                warm_up: Duration::from_millis(500),
+                time: Duration::from_secs(2),
+                rounds: 1,
+                ..page
+            },
+        }
+    }
+
+    /// What the page does not measure: one connection, as fast as 64 go, and streams.
+    pub(super) fn shapes(&self) -> [Self; 3] {
+        let is_quick = self.name == "quick";
+        let shape = |name: &str, pace| Self {
+            name: name.to_owned(),
+            pace,
+            delay: Duration::ZERO,
+            spread: 0.0,
+            warm_up: Duration::from_millis(if is_quick { 200 } else { 1_000 }),
+            time: Duration::from_secs(if is_quick { 1 } else { 4 }),
+            ..self.clone()
+        };
+        let (connections, each) = if is_quick { (10, 1) } else { (200, 3) };
+        [
+            shape("one connection", Pace::Connections(1)),
+            shape("64 connections", Pace::Connections(64)),
+            Self {
+                warm_up: Duration::ZERO,
+                ..shape("streams", Pace::Streams { connections, each })
+            },
+        ]
+    }
+
+    /// How many requests are in flight at once, on average, by Little's law.
+    pub(super) fn in_flight(&self) -> f64 {
+        match self.pace {
+            Pace::Rate(rate) => f64::from(rate) * self.delay.as_secs_f64(),
+            Pace::Connections(connections) | Pace::Streams { connections, .. } => {
+                f64::from(connections)
+            }
+        }
+    }
+
+    /// What it is, in words.
+    pub(super) fn words(&self) -> String {
+        let pace = match self.pace {
+            Pace::Rate(rate) if let Some(tick) = self.tick => {
+                format!(
+                    "{rate} requests a second, sent every {}",
+                    humantime::format_duration(tick)
+                )
+            }
+            Pace::Rate(rate) => format!("{rate} requests a second"),
+            Pace::Connections(1) => "1 connection, as fast as it goes".to_owned(),
+            Pace::Connections(connections) => {
+                format!("{connections} connections, as fast as they go")
+            }
+            Pace::Streams { connections, each } => {
+                format!(
+                    "{connections} streams at once, {each} after each other, 50 events 20 ms apart"
+                )
+            }
+        };
+        let delay = if self.delay.is_zero() {
+            "no delay".to_owned()
+        } else if self.spread > 0.0 {
+            let delay = humantime::format_duration(self.delay);
+            format!(
+                "a delay of {delay} × U({:.1}, {:.1})",
+                1.0 - self.spread,
+                1.0 + self.spread
+            )
+        } else {
+            format!("a delay of {}", humantime::format_duration(self.delay))
+        };
+        format!("{pace}; {delay}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_s_load_has_7500_requests_in_flight() {
+        let in_flight = Setup::page(Name::T3Medium).in_flight();
+        assert!((in_flight - 7_500.0).abs() < 1e-6, "{in_flight}");
+        let words = Setup::page(Name::T3Medium).words();
+        assert_eq!(
+            words,
+            "5000 requests a second; a delay of 1s 500ms × U(0.6, 1.4)"
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! What is asked, and of whom: an address, its dialect, and bodies of the kinds that a load is mixed of.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::str::FromStr;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use http::Uri;
+use serde_json::json;
+
+/// The API that a target speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Dialect {
+    /// Chat completions
+    Openai,
+    /// Messages
+    Anthropic,
+}
+
+impl Dialect {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Openai => "/v1/chat/completions",
+            Self::Anthropic => "/v1/messages",
+        }
+    }
+
+    /// What stands in each event of a stream that carries content, and what in the last one of all. Where a quote
+    /// follows the first, the content is empty, as in the event that opens a stream.
+    pub(super) const fn marks(self) -> (&'static [u8], &'static [u8]) {
+        match self {
+            Self::Openai => (b"\"content\":\"", b"data: [DONE]"),
+            Self::Anthropic => (b"\"text_delta\"", b"event: message_stop"),
+        }
+    }
+}
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) address: SocketAddr,
+    pub(super) host: String,
+    pub(super) path: String,
+    pub(super) dialect: Dialect,
+    pub(super) key: String,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl Target {
+    /// The target at `url`, whose path is the dialect's own where it names none.
+    pub(super) fn new(url: &str, dialect: Dialect) -> anyhow::Result<Self> {
+        let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
+        ensure!(
+            uri.scheme_str() == Some("http"),
+            "{url:?} has to begin with http://: a benchmark measures the gateway, not TLS to it"
+        );
+        let authority = uri.authority().context("a URL of http has a host")?;
+        let host = authority.host().trim_matches(['[', ']']);
+        let port = authority.port_u16().unwrap_or(80);
+        let mut found = (host, port).to_socket_addrs();
+        let found = found.as_mut().ok().and_then(Iterator::next);
+        let path = match uri.path_and_query().map(http::uri::PathAndQuery::as_str) {
+            None | Some("/" | "") => dialect.path(),
+            Some(path) => path,
+        };
+        Ok(Self {
+            address: found.with_context(|| format!("{host:?} can't be resolved"))?,
+            host: authority.as_str().to_owned(),
+            path: path.to_owned(),
+            dialect,
+            key: "bench".to_owned(),
+            headers: vec![],
+        })
+    }
+}
+
+/// A kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Stream,
+    Big,
+}
+
+/// The kinds of requests in a load, and how many of each in turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mix(Vec<(Kind, u64)>);
+
+impl Mix {
+    /// The kind of request `number`.
+    fn kind(&self, number: u64) -> Kind {
+        let all: u64 = self.0.iter().map(|(_, weight)| weight).sum();
+        let mut place = number % all;
+        for (kind, weight) in &self.0 {
+            if place < *weight {
+                return *kind;
+            }
+            place -= weight;
+        }
+        unreachable!("a place is below the sum of the weights")
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kinds = text.split(',').map(|part| {
+            let (name, weight) = part.split_once(':').unwrap_or((part, "1"));
+            let kind = match name {
+                "plain" => Kind::Plain,
+                "stream" => Kind::Stream,
+                "big" => Kind::Big,
+                _ => return Err(format!("{name:?} is none of plain, stream, big")),
+            };
+            match weight.parse() {
+                Ok(weight @ 1..=1_000) => Ok((kind, weight)),
+                _ => Err(format!("{weight:?} is no number from 1 to 1000")),
+            }
+        });
+        Ok(Self(kinds.collect::<Result<_, _>>()?))
+    }
+}
+
+/// The bodies of a load's requests.
+#[derive(Debug, Clone)]
+pub(super) struct Bodies {
+    mix: Mix,
+    /// The model's name as JSON.
+    model: String,
+    dialect: Dialect,
+    small_bytes: usize,
+    big_bytes: usize,
+}
+
+impl Bodies {
+    pub(super) fn new(
+        mix: Mix,
+        model: &str,
+        dialect: Dialect,
+        (small_bytes, big_bytes): (usize, usize),
+    ) -> Self {
+        Self {
+            mix,
+            model: json!(model).to_string(),
+            dialect,
+            small_bytes,
+            big_bytes,
+        }
+    }
+
+    /// The body of request `number`, and whether it asks for a stream. No two are the same.
+    pub(super) fn body(&self, number: u64) -> (Bytes, bool) {
+        let kind = self.mix.kind(number);
+        let bytes = match kind {
+            Kind::Plain | Kind::Stream => self.small_bytes,
+            Kind::Big => self.big_bytes,
+        };
+        let is_stream = kind == Kind::Stream;
+        let least = self.text(number, "", is_stream);
+        let filling = filling(bytes.saturating_sub(least.len()));
+        (
+            Bytes::from(self.text(number, &filling, is_stream)),
+            is_stream,
+        )
+    }
+
+    fn text(&self, number: u64, filling: &str, is_stream: bool) -> String {
+        let model = &self.model;
+        let max_tokens = match self.dialect {
+            Dialect::Openai => "",
+            Dialect::Anthropic => r#","max_tokens":1024"#,
+        };
+        let stream = if is_stream { r#","stream":true"# } else { "" };
+        format!(
+            r#"{{"model":{model},"messages":[{{"role":"user","content":"{number:09} {filling}"}}]{max_tokens}{stream}}}"#
+        )
+    }
+}
+
+/// Words that need no escape.
+fn filling(bytes: usize) -> String {
+    const WORDS: &str = "What does a gateway do between a client and a model? ";
+    let mut text = WORDS.repeat(bytes.div_ceil(WORDS.len()));
+    text.truncate(bytes);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_url_names_host_port_and_path() {
+        let check = |url, dialect, address: &str, path| {
+            let target = Target::new(url, dialect).unwrap();
+            assert_eq!(target.address, address.parse().unwrap(), "{url}");
+            assert_eq!(target.path, path, "{url}");
+        };
+        let chat = "/v1/chat/completions";
+        check(
+            "http://127.0.0.1:8080",
+            Dialect::Openai,
+            "127.0.0.1:8080",
+            chat,
+        );
+        check(
+            "http://127.0.0.1/",
+            Dialect::Anthropic,
+            "127.0.0.1:80",
+            "/v1/messages",
+        );
+        check(
+            "http://[::1]:81/x?y=1",
+            Dialect::Openai,
+            "[::1]:81",
+            "/x?y=1",
+        );
+        for url in [
+            "127.0.0.1:8080",
+            "https://127.0.0.1",
+            "http://",
+            "ftp://127.0.0.1",
+        ] {
+            assert!(Target::new(url, Dialect::Openai).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_mix_has_its_kinds_in_turn() {
+        let mix: Mix = "plain:2,stream,big".parse().unwrap();
+        let kinds: Vec<_> = (0..5).map(|number| mix.kind(number)).collect();
+        let [plain, stream, big] = [Kind::Plain, Kind::Stream, Kind::Big];
+        assert_eq!(kinds, [plain, plain, stream, big, plain]);
+        for wrong in ["", "plane", "plain:0", "plain:x", "plain,"] {
+            assert!(wrong.parse::<Mix>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_json_of_the_size_asked_for_and_all_different() {
+        for dialect in [Dialect::Openai, Dialect::Anthropic] {
+            let mix = "plain,stream,big".parse().unwrap();
+            let bodies = Bodies::new(mix, "a\"b", dialect, (133, 10_240));
+            for (number, (bytes, stream)) in [(133, false), (133, true), (10_240, false)]
+                .into_iter()
+                .enumerate()
+            {
+                let (body, is_stream) = bodies.body(number as u64);
+                let json: Value = serde_json::from_slice(&body).unwrap();
+                assert_eq!((body.len(), is_stream), (bytes, stream), "{dialect:?}");
+                assert_eq!(json["model"], "a\"b");
+                assert_eq!(json["stream"] == true, stream);
+                assert_eq!(
+                    json["max_tokens"].is_number(),
+                    dialect == Dialect::Anthropic
+                );
+            }
+            assert_ne!(bodies.body(0), bodies.body(3));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What `load` prints of one target.
+
+use std::fmt::Write as _;
+
+use super::figure::{NONE, Unit, count, duration, row, rule};
+use super::tally::LoadReport;
+use crate::machine;
+
+/// The report in Markdown.
+pub(super) fn markdown(load: &LoadReport) -> String {
+    let measured = &load.measured;
+    let mut text = format!("## {}\n\n{}\n\n", load.url, load.what);
+    let success = measured
+        .success()
+        .map_or(NONE.to_owned(), |it| Unit::Share.text(it));
+    let failures = measured.failures();
+    let _ = writeln!(
+        text,
+        "{} of {} answered ({success}), {} a second{}{failures}\n",
+        count(measured.ok as f64),
+        count(measured.sent as f64),
+        count(load.rate),
+        if failures.is_empty() { "" } else { "; " },
+    );
+    let head = ["", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_owned);
+    text += &row(&head);
+    text += &rule(head.len());
+    let spreads = [
+        ("Latency, from when it was due", &load.latency),
+        ("Less the provider's own time", &load.hop),
+        ("First content of a stream", &load.first_event),
+        ("Sent late by the load", &load.late),
+    ];
+    for (label, spread) in spreads.into_iter().filter(|(_, it)| !it.is_empty()) {
+        let values = [
+            spread.mean,
+            spread.p50,
+            spread.p90,
+            spread.p99,
+            spread.p999,
+            spread.max,
+        ];
+        let cells = std::iter::once(label.to_owned()).chain(values.map(duration));
+        text += &row(&cells.collect::<Vec<_>>());
+    }
+    if measured.connect_failed > 0 {
+        let limit = machine::descriptor_limit().map_or("none".to_owned(), |it| count(it as f64));
+        let _ = writeln!(
+            text,
+            "\nConnections failed. Each request in flight needs a descriptor here and two in a gateway; the limit here is {limit} (`ulimit -n`)."
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nThe load itself took {:.1} µs of processor time a request.\n",
+        load.own_cpu_us
+    );
+    text
+}

@@ -1,0 +1,166 @@
+//! The benchmark from end to end, and whether all sides of it count the same.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::process::{Place, children, still_running, wait_for};
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bifrost-bench"));
+    command.env_clear().env("LANG", "C.UTF-8").args(arguments);
+    command
+}
+
+fn place_of(pid: u32) -> String {
+    format!("/dev/shm/bifrost-bench-{pid}")
+}
+
+#[test]
+fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let [json, plots] = ["result.json", "plots"].map(|name| place.segments().join(name));
+    let child = bench(&["run", "quick", "--json"])
+        .arg(&json)
+        .arg("--svg")
+        .arg(&plots)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().unwrap();
+    let [markdown, said] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(status.success(), "{said}{markdown}");
+    assert!(!Path::new(&place_of(pid)).exists());
+
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let shapes = report["shapes"].as_array().unwrap();
+    assert_eq!(shapes.len(), 3);
+    for measured in shapes.iter().chain([&report["page"]]) {
+        let round = &measured["rounds"][0];
+        let through = &round["gateway"];
+        let sent = through["load"]["all"]["sent"].as_u64().unwrap();
+        assert!(sent >= 10, "{}: {sent}", measured["setup"]["name"]);
+        for (side, count) in [
+            ("the load's answers", &through["load"]["all"]["ok"]),
+            ("the provider", &through["provider_counted"]),
+            ("the gateway's heads", &through["inside"]["started"]),
+            ("the gateway's ends", &through["inside"]["completed"]),
+        ] {
+            assert_eq!(*count, sent, "{side} of {}", measured["setup"]["name"]);
+        }
+        assert_eq!(through["inside"]["not_completed"], 0);
+        let direct = &round["direct"]["all"];
+        assert_eq!(direct["sent"], direct["ok"]);
+    }
+    let inside = &report["page"]["rounds"][0]["gateway"]["inside"];
+    // 800 requests are measured, more or less: they come by chance, and those of the warm-up are not in it.
+    let measured = inside["in_process"]["count"].as_u64().unwrap();
+    assert!((600..1_000).contains(&measured), "{measured}");
+    assert_eq!(inside["records_missed"], 0);
+    for title in [
+        "Overall",
+        "Stages",
+        "Overhead",
+        "Utilisation",
+        "What the page hides",
+        "Where the added latency goes",
+        "Beside the page: streams",
+        "Start, memory, size",
+        "Verdict",
+        "Measured on",
+    ] {
+        assert!(
+            markdown.contains(&format!("\n## {title}\n")),
+            "no {title} in\n{markdown}"
+        );
+    }
+    assert!(
+        markdown.contains("NO LIMITS known") || markdown.contains("t3.medium"),
+        "{markdown}"
+    );
+    for plot in ["latency", "memory", "distribution"] {
+        let svg = fs::read_to_string(plots.join(format!("quick-{plot}.svg"))).unwrap();
+        assert!(
+            svg.starts_with("<svg") && svg.contains("<polyline"),
+            "{svg}"
+        );
+    }
+}
+
+#[test]
+fn a_benchmark_that_is_told_to_stop_takes_everything_with_it() {
+    let mut child = bench(&["run", "quick", "--page-only", "--time", "10m"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let family = wait_for("mock and load", || {
+        let family = children(child.id());
+        (family.len() == 2).then_some(family)
+    });
+
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+
+    wait_for("end of its children", || {
+        still_running(&family).is_empty().then_some(())
+    });
+    wait_for("end of its files", || {
+        (!Path::new(&place_of(child.id())).exists()).then_some(())
+    });
+}
+
+#[test]
+fn a_benchmark_that_is_killed_takes_its_processes_with_it() {
+    let mut child = bench(&["run", "quick", "--page-only", "--time", "10m"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let family = wait_for("mock and load", || {
+        let family = children(child.id());
+        (family.len() == 2).then_some(family)
+    });
+
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    wait_for("end of its children", || {
+        still_running(&family).is_empty().then_some(())
+    });
+    // It had no chance to.
+    let _ = fs::remove_dir_all(place_of(child.id()));
+}
+
+#[test]
+fn a_load_says_what_became_of_it_and_fails_where_requests_did() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let url = format!("http://{nobody}");
+    let arguments = [
+        "load",
+        "--url",
+        &url,
+        "--connections=2",
+        "--requests-each=3",
+        "--warm-up=0s",
+    ];
+    let output = bench(&arguments).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("0 of 6 answered (0.00 %)") && said.contains("connect failed: 6"),
+        "{said}"
+    );
+}
