@@ -1,5 +1,6 @@
 //! When requests are due: the times of an open loop's arrivals, from its start. Pure over a given source of chance.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// How requests come.
@@ -31,6 +32,29 @@ impl Pattern {
             burst: None,
             tick: None,
         }
+    }
+
+    /// What it is, in words.
+    pub(super) fn words(&self) -> String {
+        let mut words = self.rate.to_string();
+        if (self.rate_at_end - self.rate).abs() > 1e-9 {
+            let _ = write!(words, " to {}", self.rate_at_end);
+        }
+        words += " a second, ";
+        words += if self.even {
+            "evenly"
+        } else {
+            "independently of each other"
+        };
+        if let Some((size, every)) = self.burst {
+            let every = humantime::format_duration(every);
+            let _ = write!(words, ", and {size} at once every {every}");
+        }
+        if let Some(tick) = self.tick {
+            let tick = humantime::format_duration(tick);
+            let _ = write!(words, ", sent every {tick}");
+        }
+        words
     }
 
     /// When what is due at `at` is sent.
@@ -188,6 +212,21 @@ mod tests {
         };
         near(ramp(0.0, 800.0), [100, 300, 500, 700]);
         near(ramp(800.0, 0.0), [700, 500, 300, 100]);
+    }
+
+    #[test]
+    fn a_pattern_is_told_whole() {
+        let plain = Pattern::steady(200.0, SECOND);
+        assert_eq!(plain.words(), "200 a second, evenly");
+        let all = Pattern {
+            rate_at_end: 600.0,
+            even: false,
+            burst: Some((100, SECOND)),
+            tick: Some(SECOND / 1_000),
+            ..plain
+        };
+        let words = "200 to 600 a second, independently of each other, and 100 at once every 1s, sent every 1ms";
+        assert_eq!(all.words(), words);
     }
 
     #[test]

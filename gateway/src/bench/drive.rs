@@ -323,5 +323,7 @@ mod tests {
         );
         // 30 of 99 were due meanwhile and waited 75 ms on average. A closed loop would have asked once.
         assert!(report.latency.mean > 15e6, "{} ns", report.latency.mean);
+        // And none of them waited for another to be answered.
+        assert!(report.late.p90 < 50e6, "{} ns", report.late.p90);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::figure::{NONE, Unit, row, rule};
+use super::limits;
 use super::measure::{Bench, Through};
 use super::scenario::{Name, Pace, Setup};
 use super::tables::{cpu_us, rss_each};
@@ -54,9 +55,17 @@ pub(super) fn setups() -> Vec<Setup> {
     by_rate.chain(by_size).collect()
 }
 
-/// Measures each, with a fresh gateway.
-pub(super) fn measure(bench: &Bench<'_>) -> anyhow::Result<Vec<Cell>> {
-    let cells = setups().into_iter().map(|setup| {
+/// Measures each, with a fresh gateway. What there are too few descriptors for is left out, and told in `notes`.
+pub(super) fn measure(bench: &Bench<'_>, notes: &mut Vec<String>) -> anyhow::Result<Vec<Cell>> {
+    let mut fits = |setup: &Setup| match limits::check(setup) {
+        Ok(()) => true,
+        Err(error) => {
+            notes.push(format!("left out: {error}"));
+            false
+        }
+    };
+    let fitting: Vec<_> = setups().into_iter().filter(|setup| fits(setup)).collect();
+    let cells = fitting.into_iter().map(|setup| {
         Ok(Cell {
             through: bench.through_gateway(&setup, false)?,
             setup,

@@ -100,6 +100,16 @@ impl Report {
             .as_deref()
     }
 
+    /// The settings' profile, and the runtimes that it came to.
+    fn profile(&self) -> String {
+        let of = |page: &Measured| {
+            let inside = page.rounds.last()?.gateway.inside.as_ref()?;
+            let profile = &page.setup.profile;
+            Some(format!(", profile {profile}, {} runtimes", inside.workers))
+        };
+        self.page.as_ref().and_then(of).unwrap_or_default()
+    }
+
     fn setting(&self) -> String {
         let about = &self.about;
         let mut text = "## Measured on\n\n".to_owned();
@@ -117,9 +127,10 @@ impl Report {
                 None => "provider, gateway and load shared this machine".to_owned(),
             },
             format!(
-                "{} ({}), out-of-the-box settings; bifrost-bench {}",
+                "{} ({}), out-of-the-box settings{}; bifrost-bench {}",
                 about.gateway,
                 bytes(about.gateway_bytes as f64),
+                self.profile(),
                 about.bench
             ),
             format!(

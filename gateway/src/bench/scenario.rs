@@ -11,7 +11,7 @@ const PAGE_SPREAD: f64 = 0.4;
 /// A load that `run` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Name {
-    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 5 minutes
+    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 8 minutes
     #[value(name = "t3.medium")]
     T3Medium,
     /// The same on its t3.xlarge: answers of 10,563 bytes, larger queue and pool

@@ -1,5 +1,6 @@
 //! What is asked, and of whom: an address, its dialect, and bodies of the kinds that a load is mixed of.
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
@@ -82,6 +83,18 @@ pub(super) enum Kind {
     Big,
 }
 
+impl Kind {
+    const ALL: [Self; 3] = [Self::Plain, Self::Stream, Self::Big];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Stream => "stream",
+            Self::Big => "big",
+        }
+    }
+}
+
 /// The kinds of requests in a load, and how many of each in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mix(Vec<(Kind, u64)>);
@@ -101,18 +114,24 @@ impl Mix {
     }
 }
 
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (kind, weight)) in self.0.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma}{}:{weight}", kind.name())?;
+        }
+        Ok(())
+    }
+}
+
 impl FromStr for Mix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let kinds = text.split(',').map(|part| {
             let (name, weight) = part.split_once(':').unwrap_or((part, "1"));
-            let kind = match name {
-                "plain" => Kind::Plain,
-                "stream" => Kind::Stream,
-                "big" => Kind::Big,
-                _ => return Err(format!("{name:?} is none of plain, stream, big")),
-            };
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+            let kind = kind.ok_or_else(|| format!("{name:?} is none of plain, stream, big"))?;
             match weight.parse() {
                 Ok(weight @ 1..=1_000) => Ok((kind, weight)),
                 _ => Err(format!("{weight:?} is no number from 1 to 1000")),
@@ -232,6 +251,7 @@ mod tests {
     fn a_mix_has_its_kinds_in_turn() {
         let mix: Mix = "plain:2,stream,big".parse().unwrap();
         let kinds: Vec<_> = (0..5).map(|number| mix.kind(number)).collect();
+        assert_eq!(mix.to_string(), "plain:2,stream:1,big:1");
         let [plain, stream, big] = [Kind::Plain, Kind::Stream, Kind::Big];
         assert_eq!(kinds, [plain, plain, stream, big, plain]);
         for wrong in ["", "plane", "plain:0", "plain:x", "plain,"] {

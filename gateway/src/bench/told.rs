@@ -47,7 +47,7 @@ pub(super) fn markdown(load: &LoadReport) -> String {
         let limit = machine::descriptor_limit().map_or("none".to_owned(), |it| count(it as f64));
         let _ = writeln!(
             text,
-            "\nConnections failed. Each request in flight needs a descriptor here and two in a gateway; the limit here is {limit} (`ulimit -n`)."
+            "\nConnections failed: nobody listens there, or descriptors are too few. Each request in flight needs one here and two in a gateway, and the limit here is {limit} (`ulimit -n`)."
         );
     }
     let _ = writeln!(

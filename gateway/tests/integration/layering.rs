@@ -121,6 +121,30 @@ fn only_the_doors_know_who_may_ask() {
 }
 
 #[test]
+fn nothing_that_serves_knows_the_benchmark() {
+    let mut folders = vec![source("")];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_its_own = path.starts_with(source("bench")) || path == source("bench.rs");
+            if path.is_dir() {
+                folders.push(path);
+            } else if !is_its_own {
+                seen += 1;
+                let found = imports(&path);
+                assert!(
+                    !found.iter().any(|import| import == "bench"),
+                    "{}",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} files");
+}
+
+#[test]
 fn adapters_do_no_input_or_output() {
     let mut files: Vec<PathBuf> = fs::read_dir(source("provider"))
         .unwrap()
