@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ SLOW = 6
 # What a request may cost in the dev profile: some 5 % above what it costs. A change that makes it cost less lowers
 # these with it.
 BOUNDS = {
-    "plain": {"instructions": 108_500, "allocations": 35},
+    "plain": {"instructions": 106_000, "allocations": 36},
     "event": {"instructions": 36_000, "allocations": 5.1},
 }
 
@@ -127,14 +128,18 @@ class Client:
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
-        self.connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S * SLOW)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S * SLOW)
 
     def ask(self, count, **more):
         """Asks so often, one after the other, and reads the answers to their ends."""
         body = json.dumps(BODY | more)
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        # In one packet: whether the gateway finds one or two when it looks would be chance.
+        packet = f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
         for _ in range(count):
-            self.connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
-            answer = self.connection.getresponse()
+            self.socket.sendall(packet)
+            answer = http.client.HTTPResponse(self.socket, method="POST")
+            answer.begin()
             text = answer.read()
             if answer.status != 200 or (more and b"[DONE]" not in text):
                 raise RuntimeError(f"{answer.status}: {text[:200]}")
