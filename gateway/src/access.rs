@@ -182,13 +182,15 @@ fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
-    let kind = kind.map(|kind| {
-        let essence = kind.split(';').next().unwrap_or_default();
-        essence.trim().to_ascii_lowercase()
-    });
     kind.is_some_and(|kind| {
-        kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+        let essence = kind.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case("application/json") || is_kind_of_json(essence)
     })
+}
+
+fn is_kind_of_json(essence: &str) -> bool {
+    let essence = essence.to_ascii_lowercase();
+    essence.starts_with("application/") && essence.ends_with("+json")
 }
 
 #[cfg(test)]

@@ -142,10 +142,20 @@ impl Worker {
         cut: impl Future<Output = ()>,
         mut watch: Stopwatch,
     ) -> Result<(Head, Relay<Held>), Error> {
-        let answered = tokio::select! {
-            biased;
-            answered = self.answer(&body, &mut share, (reach, patience), &mut watch) => answered,
-            () = cut => Err(Error::Draining),
+        let asking = Call::parse(&body).map(|call| Asking {
+            call,
+            since: Instant::now(),
+            patience,
+            share: &mut share,
+            watch: &mut watch,
+        });
+        let answered = match asking {
+            Ok(asking) => tokio::select! {
+                biased;
+                answered = self.ask(asking, reach) => answered,
+                () = cut => Err(Error::Draining),
+            },
+            Err(error) => Err(error),
         };
         let answered = answered.and_then(|(head, answer, place)| {
             drop(body);
@@ -189,27 +199,6 @@ impl Worker {
             _lease: lease,
             _share: share,
         })
-    }
-
-    async fn answer(
-        &self,
-        body: &Bytes,
-        share: &mut Share,
-        (reach, patience): (&Reach, Option<Duration>),
-        watch: &mut Stopwatch,
-    ) -> Result<Answered, Error> {
-        let since = Instant::now();
-        self.ask(
-            Asking {
-                call: Call::parse(body)?,
-                since,
-                patience,
-                share,
-                watch,
-            },
-            reach,
-        )
-        .await
     }
 
     async fn ask(&self, mut asking: Asking<'_>, reach: &Reach) -> Result<Answered, Error> {
@@ -542,11 +531,10 @@ fn out_of_keys(none: &NoKey, target: &Target) -> Error {
 }
 
 fn is_event_stream(response: &Response) -> bool {
-    let kind = response
-        .headers
-        .get(header::CONTENT_TYPE)
-        .map(header::HeaderValue::as_bytes);
-    kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with(b"text/event-stream"))
+    const KIND: &[u8] = b"text/event-stream";
+    let kind = response.headers.get(header::CONTENT_TYPE);
+    let beginning = kind.and_then(|kind| kind.as_bytes().get(..KIND.len()));
+    beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(KIND))
 }
 
 /// How long the provider says that it worked, nanoseconds: OpenAI's `openai-processing-ms`, decimals allowed.

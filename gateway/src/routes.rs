@@ -454,9 +454,17 @@ fn request_id(headers: &HeaderMap) -> (HeaderValue, u64) {
         return (told.clone(), number_of(told.as_bytes()));
     }
     let number = fastrand::u64(..);
-    let name = HeaderValue::try_from(format!("{number:016x}"))
-        .expect("hexadecimal digits are a header value");
-    (name, number)
+    (digits(number), number)
+}
+
+/// `number` in sixteen hexadecimal digits.
+fn digits(number: u64) -> HeaderValue {
+    let digit = |at: usize| {
+        let nibble = (number >> (60 - 4 * at)) & 0xf;
+        b"0123456789abcdef"[nibble as usize]
+    };
+    HeaderValue::from_bytes(&std::array::from_fn::<_, 16, _>(digit))
+        .expect("hexadecimal digits are a header value")
 }
 
 /// Sixteen hexadecimal digits are the number itself; another id is hashed (64-bit FNV-1a), so that whoever has the id

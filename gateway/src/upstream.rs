@@ -46,6 +46,8 @@ pub struct Upstream {
     names: Names,
     chats: Target,
     models: Target,
+    /// Those of a chat, and of any other request.
+    chat_headers: HeaderMap,
     headers: HeaderMap,
     first_byte: Duration,
     idle: Duration,
@@ -194,11 +196,19 @@ impl Upstream {
         if let Way::Direct(_) = way {
             default(header::HOST, host(&chats.url)?);
         }
+        // The key's place. A clone has no room to spare, and would have to be copied to get some.
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_static(""));
+        let mut chat_headers = headers.clone();
+        chat_headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
         Ok(Self {
             way,
             names: common.names.clone(),
             models: Target::new(Method::GET, &provider.base_url, "/models")?,
             chats,
+            chat_headers,
             headers,
             first_byte: provider.timeouts.first_byte,
             idle: provider.timeouts.idle,
@@ -208,14 +218,9 @@ impl Upstream {
     /// The request for one attempt. Nothing of the client's but the body is in it.
     #[must_use]
     pub fn request(&self, credentials: Option<HeaderValue>, body: Bytes) -> Request {
-        let mut headers = self.headers(credentials);
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
         Request {
             is_for_models: false,
-            headers,
+            headers: with_key(&self.chat_headers, credentials),
             body,
         }
     }
@@ -225,17 +230,9 @@ impl Upstream {
     pub fn models_request(&self, credentials: Option<HeaderValue>) -> Request {
         Request {
             is_for_models: true,
-            headers: self.headers(credentials),
+            headers: with_key(&self.headers, credentials),
             body: Bytes::new(),
         }
-    }
-
-    fn headers(&self, credentials: Option<HeaderValue>) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        if let Some(credentials) = credentials {
-            headers.insert(header::AUTHORIZATION, credentials);
-        }
-        headers
     }
 
     /// Sends `request` and waits for the answer's head, as long as the settings allow and not after `deadline`.
@@ -336,6 +333,16 @@ impl Upstream {
             source,
         }
     }
+}
+
+/// A copy of `headers` in which the key has its place.
+fn with_key(headers: &HeaderMap, credentials: Option<HeaderValue>) -> HeaderMap {
+    let mut headers = headers.clone();
+    match credentials {
+        Some(credentials) => headers.insert(header::AUTHORIZATION, credentials),
+        None => headers.remove(header::AUTHORIZATION),
+    };
+    headers
 }
 
 /// What the `Host` header says: with the port, unless it is the scheme's own.
