@@ -33,6 +33,7 @@ pub mod demo;
 pub mod load;
 pub mod logging;
 pub mod mock;
+pub mod notify;
 pub mod start;
 
 pub mod admin;

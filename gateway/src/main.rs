@@ -1,8 +1,10 @@
 //! Settings → parts → serve → drain. The wiring, nothing else.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bifrost_gateway::cli::{Cli, ConfigTask, Task, TelemetryTask};
+use bifrost_gateway::notify::{State, Supervisor};
 use bifrost_gateway::server::Server;
 use bifrost_gateway::shutdown::Signals;
 use bifrost_gateway::telemetry::self_test;
@@ -62,12 +64,18 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
     start::has_a_provider(&loaded.config)?;
     logging::start(&loaded.config.log);
     let mut signals = Signals::new()?;
+    let supervisor = Arc::new(Supervisor::find(|name| std::env::var_os(name))?);
     let server = Server::start(loaded.config)?;
     let hangup = signal(SignalKind::hangup())?;
-    tokio::spawn(reload::watch(server.reload(), hangup, sources));
+    let told = Arc::clone(&supervisor);
+    tokio::spawn(reload::watch(server.reload(), hangup, sources, told));
     let load = start::greet(cli, &server)?;
+    supervisor.tell(State::Ready);
+    let told = Arc::clone(&supervisor);
+    tokio::spawn(async move { told.reassure().await });
     let stop = async {
         signals.next().await;
+        supervisor.tell(State::Stopping);
         // What the demo's load still wanted must not look like failures.
         drop(load);
         signals

@@ -12,6 +12,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::config::{self, Config, Problems, Sources};
 use crate::fit::fit_to_descriptors;
+use crate::notify::{State, Supervisor};
 use crate::pipeline::Worker;
 use crate::routes::Desk;
 use crate::server::Certificates;
@@ -136,8 +137,13 @@ fn same_but_for_buffer(one: &Config, other: &Config) -> bool {
 }
 
 /// Reads the settings again and puts them in force, at each SIGHUP and whenever the file has changed. Settings that are
-/// wrong change nothing, and it is said why. Never ends.
-pub async fn watch(reload: Arc<Reload>, mut hangup: Signal, sources: Sources) {
+/// wrong change nothing, and it is said why. `supervisor` is told of each time. Never ends.
+pub async fn watch(
+    reload: Arc<Reload>,
+    mut hangup: Signal,
+    sources: Sources,
+    supervisor: Arc<Supervisor>,
+) {
     let file = sources.file.clone();
     let mut seen = file.as_deref().map(Fingerprint::of);
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -152,6 +158,7 @@ pub async fn watch(reload: Arc<Reload>, mut hangup: Signal, sources: Sources) {
             }
         };
         seen = file.as_deref().map(Fingerprint::of);
+        supervisor.tell(State::Reloading);
         match config::load(&sources) {
             Ok(loaded) if loaded.config.providers.is_empty() => {
                 tracing::error!(
@@ -177,6 +184,7 @@ pub async fn watch(reload: Arc<Reload>, mut hangup: Signal, sources: Sources) {
                 tracing::error!(cause, "the old settings stay in force");
             }
         }
+        supervisor.tell(State::Ready);
     }
 }
 

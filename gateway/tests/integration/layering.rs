@@ -53,6 +53,7 @@ fn modules_import_only_what_lies_below_them() {
     check("error", &[]);
     check("clock", &[]);
     check("machine", &[]);
+    check("notify", &[]);
     check("shutdown", &[]);
     check("access", &["config", "error", "provider"]);
     check("sse", &[]);

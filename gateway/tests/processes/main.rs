@@ -13,6 +13,7 @@ mod readme;
 mod remote;
 mod segment;
 mod settings;
+mod supervisor;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
