@@ -1,0 +1,18 @@
+# `apply` ends when the gateway answers, or says that it does not. What depends on this moves only then: the address,
+# and the end of the instance before.
+resource "aws_ssm_association" "ready" {
+  count                            = var.wait_for_ready ? 1 : 0
+  name                             = "AWS-RunShellScript"
+  association_name                 = "${var.name}-ready"
+  wait_for_success_timeout_seconds = 2700
+
+  targets {
+    key    = "InstanceIds"
+    values = [aws_instance.gateway.id]
+  }
+
+  parameters = {
+    commands         = "cloud-init status --wait && systemctl is-active bifrost.service"
+    executionTimeout = "2400"
+  }
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Once, when the instance starts for the first time: brings the programs onto it and starts the gateway. What it does,
+# and how it ended, is in /var/log/bifrost-boot.log and /var/lib/bifrost/boot-state: "ready", or "failed" and at what.
+set -euo pipefail
+
+log=/var/log/bifrost-boot.log
+state=/var/lib/bifrost/boot-state
+work=/var/tmp/bifrost-boot # on disk: /tmp is memory
+step=begin
+
+mkdir -p "$(dirname "$state")" "$work"
+exec > >(tee -a "$log") 2>&1
+
+begin() {
+    step=$1
+    printf '%s %s\n' "$(date -u +%FT%TZ)" "$step"
+    printf 'working: %s\n' "$step" >"$state"
+}
+
+ended() {
+    local status=$?
+    if [ "$status" -ne 0 ]; then
+        printf 'failed: %s (exit status %d), see %s\n' "$step" "$status" "$log" | tee "$state"
+        journalctl --unit bifrost.service --lines 20 --no-pager 2>/dev/null || true
+    fi
+}
+trap ended EXIT
+
+# retry COMMAND…: the network, the role and the package mirrors may each be late. Some two minutes in all.
+retry() {
+    local pause
+    for pause in 1 2 4 8 16 32 64; do
+        "$@" && return
+        printf 'failed, again in %d s: %s\n' "$pause" "$*"
+        sleep "$pause"
+    done
+    "$@"
+}
+
+is_intact() {
+    printf '%s  %s\n' "$2" "$1" | sha256sum --check --quiet
+}
+
+# from_bucket URI SHA256 FILE
+from_bucket() {
+    retry aws s3 cp --region "$REGION" --only-show-errors "$1" "$3"
+    is_intact "$3" "$2"
+}
+
+by_release() {
+    retry curl --proto '=https' --fail --silent --show-error --location --output "$work/release.tar.gz" "$RELEASE_URL"
+    is_intact "$work/release.tar.gz" "$RELEASE_SHA256"
+    tar --extract --gzip --no-same-owner --file "$work/release.tar.gz" --directory "$work" bifrost-gateway bifrost-monitor
+}
+
+by_binary() {
+    from_bucket "$GATEWAY_URI" "$GATEWAY_SHA256" "$work/bifrost-gateway"
+    from_bucket "$MONITOR_URI" "$MONITOR_SHA256" "$work/bifrost-monitor"
+}
+
+# The digest is of the bundle itself, since Terraform and Terraform's next version may compress it differently.
+by_source() {
+    retry aws s3 cp --region "$REGION" --only-show-errors "$BUNDLE_URI" "$work/source.json.gz"
+    gzip --decompress --force "$work/source.json.gz"
+    is_intact "$work/source.json" "$BUNDLE_SHA256"
+    python3 - "$work/source.json" "$work/source" <<'PYTHON'
+import base64, json, pathlib, sys
+bundle, target = sys.argv[1], pathlib.Path(sys.argv[2])
+for path, content in json.load(open(bundle)).items():
+    file = target / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(base64.b64decode(content))
+PYTHON
+    if ! command -v cc >/dev/null || ! command -v make >/dev/null; then
+        retry dnf --assumeyes --quiet install gcc make
+    fi
+    export RUSTUP_HOME=${RUSTUP_HOME:-$work/rustup} CARGO_HOME=${CARGO_HOME:-$work/cargo}
+    export RUSTUP_TOOLCHAIN=stable # without the components that only developers need
+    export PATH=$CARGO_HOME/bin:$PATH
+    if ! command -v cargo >/dev/null; then
+        retry curl --proto '=https' --tlsv1.2 --fail --silent --show-error --output "$work/rustup.sh" https://sh.rustup.rs
+        retry sh "$work/rustup.sh" -y --quiet --no-modify-path --profile minimal --default-toolchain stable
+    fi
+    # Thin LTO and more units take minutes where the release profile takes a quarter of an hour, and give 2 % away.
+    export CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4
+    (cd "$work/source" && retry cargo fetch --quiet --locked)
+    (cd "$work/source" && cargo build --release --locked --offline --bin bifrost-gateway --bin bifrost-monitor)
+    mv "$work/source/target/release/bifrost-gateway" "$work/source/target/release/bifrost-monitor" "$work/"
+}
+
+begin 'reading what Terraform said'
+# shellcheck disable=SC1091 # written by Terraform
+set -a && . /etc/bifrost/boot.env && set +a
+export HOME=${HOME:-/root} AWS_DEFAULT_REGION=$REGION
+
+begin 'making users'
+getent group bifrost-monitor >/dev/null || groupadd --system bifrost-monitor
+getent passwd bifrost >/dev/null || useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin bifrost
+
+begin 'tuning the kernel'
+sysctl --quiet --load /etc/sysctl.d/90-bifrost.conf || printf 'some values can not be set here\n'
+
+begin "getting the programs by $DELIVERY"
+"by_$DELIVERY"
+install --mode 0755 "$work/bifrost-gateway" "$work/bifrost-monitor" /usr/local/bin/
+rm -rf "$work"
+
+begin 'starting the gateway'
+/usr/local/bin/bifrost-gateway --version
+systemctl daemon-reload
+systemctl enable --quiet bifrost.service
+systemctl start bifrost.service
+if [ -n "$PUBLISH" ]; then systemctl enable --quiet --now bifrost-metrics.timer; fi
+
+begin 'waiting until it is ready'
+# By its address alone: the certificate is for the name that clients use.
+retry curl --insecure --fail --silent --show-error --max-time 5 "$SCHEME://127.0.0.1:$PORT/readyz"
+
+begin 'done'
+printf 'ready\n' >"$state"
