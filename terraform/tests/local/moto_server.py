@@ -1,0 +1,66 @@
+"""moto's server on a port of loopback, with what it gets wrong of this module's resources put right.
+
+    moto_server.py PORT
+"""
+
+import sys
+
+from moto.core.responses import ActionResult
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.instances import Instance
+from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.monitoring import Monitoring
+from moto.server import main
+
+credits = {}
+
+run_instances = InstanceResponse.run_instances
+prep_nics = Instance.prep_nics
+
+
+def run_and_remember_credits(self):
+    """moto answers `standard`, whatever was asked for."""
+    before = {instance.id for instance in self.ec2_backend.all_instances()}
+    answer = run_instances(self)
+    mode = self._get_param("CreditSpecification.CpuCredits")
+    for instance in self.ec2_backend.all_instances():
+        if instance.id not in before and mode:
+            credits[instance.id] = mode
+    return answer
+
+
+def describe_credits(self):
+    ids = self._get_param("InstanceIds", [])
+    return ActionResult(
+        {"InstanceCreditSpecifications": [{"InstanceId": id, "CpuCredits": credits.get(id, "standard")} for id in ids]}
+    )
+
+
+def prep_nics_and_show_groups(self, nic_spec, *rest, **named):
+    """Groups that come with the first network interface are the instance's, too."""
+    prep_nics(self, nic_spec, *rest, **named)
+    if not self.security_groups and 0 in self.nics:
+        self.security_groups = list(self.nics[0].group_set)
+
+
+def set_monitoring(state):
+    """Detailed monitoring: not there in moto."""
+
+    def change(self):
+        ids = self._get_param("InstanceIds", []) or list(self._get_multi_param("InstanceId"))
+        for id in ids:
+            self.ec2_backend.get_instance(id).monitoring_state = state
+        monitorings = [{"InstanceId": id, "Monitoring": {"State": state}} for id in ids]
+        return ActionResult({"InstanceMonitorings": monitorings})
+
+    return change
+
+
+InstanceResponse.run_instances = run_and_remember_credits
+InstanceResponse.describe_instance_credit_specifications = describe_credits
+Instance.prep_nics = prep_nics_and_show_groups
+Monitoring.monitor_instances = set_monitoring("enabled")
+Monitoring.unmonitor_instances = set_monitoring("disabled")
+
+if __name__ == "__main__":
+    main(["--host", "127.0.0.1", "--port", sys.argv[1]])
