@@ -160,7 +160,7 @@ security() {
 
 scripts() {
     cd "$root/terraform"
-    shellcheck --external-sources --source-path="$root" tests/run.sh tests/local/environment.sh templates/boot.sh templates/dashboard.sh
+    shellcheck --external-sources --source-path="$root" tests/run.sh tests/boot.sh tests/local/environment.sh templates/boot.sh templates/dashboard.sh
     # With the user data that Terraform last handed to AWS.
     python3 "$tests/local/test_scripts.py" "$cache/user-data"
 }

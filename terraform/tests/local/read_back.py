@@ -3,7 +3,8 @@
     read_back.py URL put-secret NAME VALUE
     read_back.py URL check                 after an apply with the defaults
     read_back.py URL setting PATH VALUE    of the gateway, as the instance would fetch it
-    read_back.py URL user-data             as cloud-init would unpack them
+    read_back.py URL user-data [--packed]  as cloud-init would unpack them, or as EC2 has them
+    read_back.py URL metrics               names of those that were published
     read_back.py URL nothing-left          after a destroy
 """
 
@@ -131,6 +132,11 @@ elif task == "check":
     check()
 elif task == "setting":
     setting(*rest)
+elif task == "metrics":
+    found = client("cloudwatch").list_metrics(Namespace=f"Bifrost/{NAME}")["Metrics"]
+    print(*sorted({metric["MetricName"] for metric in found}))
+elif task == "user-data" and rest == ["--packed"]:
+    sys.stdout.buffer.write(user_data())
 elif task == "user-data":
     print(gzip.decompress(user_data()).decode(), end="")
 elif task == "nothing-left":

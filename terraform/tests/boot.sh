@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# Boots what Terraform handed to AWS: a Debian root file system in a container, with systemd and cloud-init, the real
+# gateway and monitor, SSM, S3 and CloudWatch played by moto, and a mock provider. Takes root and some minutes, the first
+# time for the root file system.
+#
+#   terraform/tests/boot.sh DIRECTORY            which holds bifrost-gateway and bifrost-monitor
+#   terraform/tests/boot.sh DIRECTORY --source   they are built inside, with this machine's toolchain and its crates' source
+set -euo pipefail
+programs=$(realpath "$1")
+delivery=${2:-binary}
+tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$tests/../.." && pwd)
+
+for program in terraform systemd-nspawn mmdebstrap nsenter; do
+    if ! command -v "$program" >/dev/null; then echo "SKIPPED: $program is not there" && exit 0; fi
+done
+if [ "$(id -u)" -ne 0 ]; then echo 'SKIPPED: it takes root to boot a container' && exit 0; fi
+
+work=$(mktemp -d)
+# shellcheck source=terraform/tests/local/environment.sh
+source "$tests/local/environment.sh"
+port=$(free_port)
+container='' mock_pid='' moto_pid=''
+passed=0 failed=0
+
+clean_up() {
+    for pid in $container $mock_pid $moto_pid; do kill "$pid" 2>/dev/null || true; done
+    wait
+    rm -rf "$work"
+}
+
+# check WHAT COMMAND…
+check() {
+    local began=$SECONDS
+    set +e
+    (set -e && "${@:2}") >"$work/said" 2>&1
+    local status=$?
+    set -e
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+        printf 'ok     %4d s  %s\n' $((SECONDS - began)) "$1"
+    else
+        failed=$((failed + 1))
+        tail -n 40 "$work/said"
+        printf 'FAILED %4d s  %s\n' $((SECONDS - began)) "$1"
+    fi
+}
+
+# refused COMMAND…: it has to fail.
+refused() {
+    if "$@"; then echo "went through: $*" && return 1; fi
+}
+
+# --- AWS, a provider, and what Terraform makes of them --------------------------------------------------------------------
+
+venv moto 'moto[server,ec2,iam,ssm,s3,cloudwatch]==5.2.5' grpcio==1.85.3 protobuf==5.29.6 tf==1.2.0 awscli
+mirror
+packages=systemd,systemd-sysv,dbus,cloud-init,python3,sudo,curl,ca-certificates,awscli,procps,iproute2,gcc,libc6-dev,make
+if [ "$(cat "$cache/rootfs.wanted" 2>/dev/null)" != "$packages" ]; then
+    mmdebstrap --quiet --variant=apt --include="$packages" bookworm "$cache/rootfs.tar"
+    printf '%s' "$packages" >"$cache/rootfs.wanted"
+fi
+start_moto
+moto_pid=$!
+trap clean_up EXIT
+read_back() { "$cache/moto/bin/python" "$tests/local/read_back.py" "$moto" "$@"; }
+
+# It ends with its standard input.
+mkfifo "$work/open"
+"$programs/bifrost-gateway" mock --delay 1s <"$work/open" >"$work/mock" &
+mock_pid=$!
+exec {provider}>"$work/open"
+until_true 10 grep -q 127.0.0.1 "$work/mock"
+provider_url=http://$(grep -o '127.0.0.1:[0-9]*' "$work/mock" | head -n 1)/v1
+
+secret="sk-proj-$RANDOM\"\$HOME\\" # as awkward as a key can be
+read_back put-secret /bifrost/openai "$secret"
+real_module "$work/module"
+printf 'disable_checkpoint = true\nprovider_installation {\n  filesystem_mirror {\n    path = "%s"\n  }\n}\n' "$cache/mirror" >"$work/mirror.tfrc"
+export TF_CLI_CONFIG_FILE=$work/mirror.tfrc
+cat >"$work/module/terraform/terraform.tfvars" <<VARIABLES
+port              = $port
+binary_directory  = $([ "$delivery" = --source ] && echo null || echo "\"$programs\"")
+threshold_alarms  = true
+secret_parameters = { OPENAI_API_KEY = "/bifrost/openai" }
+VARIABLES
+settings() { printf 'settings = %s\n' "$1" >"$work/module/terraform/settings.auto.tfvars"; }
+settings "{ providers = { openai = { base_url = \"$provider_url\" } } }"
+applied() { terraform -chdir="$work/module/terraform" "$@" -no-color >"$work/terraform.log" || { cat "$work/terraform.log" && exit 1; }; }
+applied init
+applied apply -auto-approve
+
+# --- The machine ------------------------------------------------------------------------------------------------------------
+
+machine=$work/machine
+mkdir "$machine"
+tar --extract --file "$cache/rootfs.tar" --directory "$machine" --exclude='./dev/*'
+: >"$machine/etc/machine-id"
+mkdir -p "$machine/var/lib/cloud/seed/nocloud"
+read_back user-data --packed >"$machine/var/lib/cloud/seed/nocloud/user-data"
+printf 'instance-id: i-test\nlocal-hostname: bifrost\n' >"$machine/var/lib/cloud/seed/nocloud/meta-data"
+printf 'datasource_list: [NoCloud]\nlocale: false\n' >"$machine/etc/cloud/cloud.cfg.d/99-test.cfg"
+# The image has a newer AWS CLI, and the role; this one is told where AWS is.
+cat >"$machine/usr/local/bin/aws" <<AWS
+#!/bin/sh
+export AWS_ACCESS_KEY_ID=testing AWS_SECRET_ACCESS_KEY=testing
+exec /usr/bin/aws --endpoint-url $moto "\$@"
+AWS
+chmod 0755 "$machine/usr/local/bin/aws"
+
+binds=()
+patience=240
+if [ "$delivery" = --source ]; then
+    patience=3600
+    # In the place of rustup, which would fetch it.
+    toolchain=$(rustc --print sysroot)
+    binds=(--bind-ro="$toolchain:/opt/rust" --bind-ro=/etc/ssl/certs)
+    ln -s /opt/rust/bin/cargo /opt/rust/bin/rustc "$machine/usr/local/bin/"
+    mkdir -p "$machine/etc/systemd/system/cloud-final.service.d"
+    printf '[Service]\nEnvironment=CARGO_BUILD_JOBS=%s\n' "${CARGO_BUILD_JOBS:-2}" >"$machine/etc/systemd/system/cloud-final.service.d/jobs.conf"
+fi
+systemd-nspawn --quiet "${binds[@]}" --register=no --keep-unit --console=pipe --directory "$machine" --boot <"$work/open" >"$work/console" 2>&1 &
+container=$!
+
+leader() { pgrep --parent "$container" | head -n 1; }
+inside() { nsenter --target "$(leader)" --all -- /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=xterm "$@"; }
+state() { cat "$machine/var/lib/bifrost/boot-state" 2>/dev/null; }
+has_ended() { state | grep -q '^ready\|^failed'; }
+began=$SECONDS
+until_true "$patience" has_ended || true
+printf 'boot: %s, after %d s\n' "$(state)" $((SECONDS - began))
+
+# --- What has to hold ---------------------------------------------------------------------------------------------------------
+
+api=http://127.0.0.1:$port
+chat() {
+    curl --silent --show-error --fail --max-time 20 "$api/v1/chat/completions" -H 'content-type: application/json' \
+        -d '{"model":"openai/gpt-4o-mini","messages":[{"role":"user","content":"Hello"}]}'
+}
+property() { inside systemctl show --value --property "$1" bifrost.service; }
+watcher() { inside runuser -u watcher -- "$@"; }
+
+boots() { [ "$(state)" = ready ] || { cat "$machine/var/log/bifrost-boot.log" && tail -n 60 "$work/console" && return 1; }; }
+cloud_init_is_done() { inside cloud-init status --wait --long && inside cloud-init status | grep -q 'status: done'; }
+is_ready() { curl --silent --show-error --fail "$api/readyz"; }
+answers() { chat | grep -q '"content"'; }
+monitor_shows_it() {
+    inside useradd --groups bifrost-monitor watcher
+    watcher bifrost-dashboard --json >"$work/figures"
+    python3 -c 'import json, sys; f = json.load(open(sys.argv[1])); assert f["state"] == "live" and f["counters"]["completed"] >= 1, f' "$work/figures"
+    watcher bifrost-dashboard --once | grep LIVE
+}
+others_see_nothing() {
+    refused watcher ls /run/bifrost-secrets
+    refused watcher cat /run/bifrost-secrets/environment
+    inside useradd stranger
+    refused inside runuser -u stranger -- bifrost-dashboard --once
+}
+keeps_the_secret() {
+    # It is there, as it was given, and nowhere but there.
+    [ "$(inside cat /run/bifrost-secrets/OPENAI_API_KEY)" = "$secret" ]
+    inside journalctl --no-pager >"$work/journal"
+    refused grep -rlF "${secret%%\"*}" "$work/journal" "$machine/etc" "$machine/var/log" "$machine/var/lib" "$work/console" "$work/module/terraform"
+}
+publishes() {
+    inside systemctl start bifrost-metrics.service
+    read_back metrics | grep -q 'Load Memory'
+}
+change() { settings "$1" && applied apply -auto-approve; }
+knows_the_other_model() { curl --silent "$api/v1/models" | grep -q other-model; }
+reloads() {
+    local before
+    before=$(property MainPID)
+    change "{ providers = { openai = { base_url = \"$provider_url\" }, other = { base_url = \"$provider_url\", keyless = true, models = [\"other-model\"] } } }"
+    inside systemctl reload bifrost.service
+    until_true 10 knows_the_other_model
+    [ "$(property MainPID)" = "$before" ]
+}
+refuses_wrong_settings() {
+    change '{ log = { level = "loud" } }'
+    refused inside systemctl reload bifrost.service
+    inside journalctl --unit bifrost.service --no-pager --lines 20 | grep 'log.level'
+    chat
+}
+comes_back() {
+    local before
+    before=$(property MainPID)
+    inside kill -KILL "$before"
+    until_true 20 is_ready
+    [ "$(property MainPID)" != "$before" ]
+    # Wrong settings in SSM do not make an outage of a restart.
+    chat
+    watcher bifrost-dashboard --json | grep "\"pid\": $(property MainPID)"
+}
+drains() {
+    chat >"$work/answer" &
+    local request=$!
+    sleep 0.4
+    inside systemctl stop bifrost.service
+    wait "$request"
+    grep -q '"content"' "$work/answer"
+    inside journalctl --unit bifrost.service --no-pager --lines 10 | grep 'drained=Whole'
+}
+restarts_with_the_machine() { inside systemctl is-enabled bifrost.service; }
+
+check 'the user data boot the machine' boots
+check 'cloud-init has no complaint' cloud_init_is_done
+check '/readyz is 200' is_ready
+check 'a chat goes through to the provider' answers
+check 'the monitor shows it to a member of its group' monitor_shows_it
+check 'nobody else sees figures or secrets' others_see_nothing
+check 'the key is in memory, and nowhere else' keeps_the_secret
+check 'figures reach CloudWatch' publishes
+check 'a reload puts settings in force' reloads
+check 'a reload with wrong settings fails and changes nothing' refuses_wrong_settings
+check 'a gateway that was killed comes back' comes_back
+check 'a stop lets a request finish' drains
+check 'the unit starts with the machine' restarts_with_the_machine
+
+inside systemctl poweroff || true
+until_true 20 refused kill -0 "$container" || true
+exec {provider}>&-
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
