@@ -10,6 +10,7 @@ use bifrost_gateway::config;
 use bifrost_gateway::stopwatch::{Sink, Watches};
 use bifrost_gateway::telemetry::self_test;
 use bifrost_shared::layout::Counter;
+use bifrost_shared::segment::Readers;
 use bifrost_shared::thresholds::Thresholds;
 use criterion::{Criterion, Throughput};
 
@@ -18,6 +19,7 @@ fn main() {
     let settings = config::Telemetry {
         enabled: true,
         segment: Some(PathBuf::from(scratch.path()).join("bench.seg")),
+        readers: Readers::Owner,
         thresholds: Thresholds::default(),
         instance: None,
         credit_mode: None,

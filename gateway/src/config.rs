@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bifrost_shared::layout::CreditMode;
+use bifrost_shared::segment::Readers;
 use bifrost_shared::thresholds::Thresholds;
 
 mod defaults;
@@ -290,6 +291,8 @@ pub struct Telemetry {
     /// `telemetry.segment`: a directory, or a file that ends in `.seg`; by default the first usable one of
     /// [`bifrost_shared::segment::default_directories`].
     pub segment: Option<PathBuf>,
+    /// `telemetry.readers`: who may read the segment.
+    pub readers: Readers,
     /// `telemetry.thresholds.*`: the limits that the verdict is made by.
     pub thresholds: Thresholds,
     /// `telemetry.instance`: the instance type. It wins over what the metadata say.

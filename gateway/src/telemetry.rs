@@ -490,6 +490,7 @@ mod tests {
         let settings = config::Telemetry {
             enabled: true,
             segment: Some(segment.to_owned()),
+            readers: segment::Readers::Owner,
             thresholds: Thresholds::default(),
             instance: None,
             credit_mode: None,

@@ -19,8 +19,34 @@ use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 
 use crate::layout::{HEADER_BYTES, MAGIC, State, header};
 
-/// Mode of a segment and its lock: the owner's alone.
-const MODE: u32 = 0o600;
+/// Who may read a segment, beside root. Nobody but its owner ever writes one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Readers {
+    /// The gateway's own user.
+    #[default]
+    Owner,
+    /// The members of the file's group, too: the process's own, or the directory's where that has the setgid bit.
+    Group,
+}
+
+impl Readers {
+    /// Mode of a segment and its lock. Whoever may read the lock can tell whether the gateway lives.
+    const fn file_mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o600,
+            Self::Group => 0o640,
+        }
+    }
+
+    /// Mode of a directory of segments.
+    const fn directory_mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o700,
+            Self::Group => 0o750,
+        }
+    }
+}
+
 /// How long a starting gateway retries a lock that a monitor may just be probing.
 const LOCK_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -105,7 +131,16 @@ enum Backing {
 }
 
 impl Segment {
-    /// Creates a segment of `bytes` at `path`, and its lock beside it. It can't be seen until
+    /// Creates a segment of `bytes` at `path` for its owner alone: see [`create_for`](Self::create_for).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create(path: &Path, bytes: usize) -> io::Result<Self> {
+        Self::create_for(Readers::Owner, path, bytes)
+    }
+
+    /// Creates a segment of `bytes` at `path` for `readers`, and its lock beside it. It can't be seen until
     /// [`publish`](Self::publish), but for its lock.
     ///
     /// A file of that name that a dead gateway left is replaced.
@@ -114,20 +149,21 @@ impl Segment {
     ///
     /// When another live gateway has the name, something is there that is no segment of ours, or the system has no room
     /// (`fallocate` says so now, where a later store would end the process).
-    pub fn create(path: &Path, bytes: usize) -> io::Result<Self> {
+    pub fn create_for(readers: Readers, path: &Path, bytes: usize) -> io::Result<Self> {
         may_be_replaced(path)?;
-        let lock = take_lock(&lock_path(path))?;
+        let mode = readers.file_mode();
+        let lock = take_lock(&lock_path(path), mode)?;
         let draft = path.with_extension(format!("{}.tmp", std::process::id()));
         remove_if_there(&draft)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
-            .mode(MODE)
+            .mode(mode)
             .open(&draft)?;
         let made = (|| {
             // The mode above went through the umask; this one does not.
-            file.set_permissions(fs::Permissions::from_mode(MODE))?;
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
             rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
             Map::writable(&file, bytes)
         })();
@@ -216,15 +252,17 @@ pub fn is_in_memory(path: &Path) -> io::Result<bool> {
     Ok(kind == TMPFS || kind == RAMFS)
 }
 
-/// Makes `directory` if it is not there, and checks that nobody else can write in it.
+/// Makes `directory` for `readers` if it is not there, and checks that nobody else can write in it. One that is there
+/// keeps its mode: it may be somebody's home.
 ///
 /// # Errors
 ///
-/// When it can't be made, is no directory, belongs to somebody else, or others may write in it.
-pub fn own_directory(directory: &Path) -> io::Result<()> {
+/// When it can't be made, is no directory, belongs to somebody else, or others may write in it; or when `readers` could
+/// not get to what is in it.
+pub fn own_directory(readers: Readers, directory: &Path) -> io::Result<()> {
     match fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o700)
+        .mode(readers.directory_mode())
         .create(directory)
     {
         Ok(()) => {}
@@ -238,6 +276,8 @@ pub fn own_directory(directory: &Path) -> io::Result<()> {
         "belongs to another user"
     } else if found.mode() & 0o022 != 0 {
         "can be written by others"
+    } else if readers == Readers::Group && found.mode() & 0o050 != 0o050 {
+        "can't be read by its group"
     } else {
         return Ok(());
     };
@@ -367,11 +407,11 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 /// Takes the lock, made if it is not there. Waits a moment for a monitor that is just probing it.
-fn take_lock(path: &Path) -> io::Result<File> {
+fn take_lock(path: &Path, mode: u32) -> io::Result<File> {
     let since = Instant::now();
     loop {
         if let Some(lock) = claim(path)? {
-            lock.set_permissions(fs::Permissions::from_mode(MODE))?;
+            lock.set_permissions(fs::Permissions::from_mode(mode))?;
             return Ok(lock);
         }
         if since.elapsed() >= LOCK_PATIENCE {
@@ -392,7 +432,7 @@ fn claim(path: &Path) -> io::Result<Option<File>> {
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(MODE)
+        .mode(Readers::Owner.file_mode())
         .custom_flags(flags_of(rustix::fs::OFlags::NOFOLLOW))
         .open(path)?;
     match lock.try_lock() {
@@ -532,6 +572,8 @@ pub fn boot_id() -> [u64; 2] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt as _;
+
     use super::*;
 
     fn scratch() -> tempfile::TempDir {
@@ -661,10 +703,57 @@ mod tests {
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(
-            own_directory(&open).unwrap_err().to_string(),
+            own_directory(Readers::Owner, &open)
+                .unwrap_err()
+                .to_string(),
             "can be written by others"
         );
-        own_directory(&scratch.path().join("new")).unwrap();
+        own_directory(Readers::Owner, &scratch.path().join("new")).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_made_for_its_readers_and_one_that_keeps_them_out_is_refused() {
+        let scratch = scratch();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let [own, shared] = ["own", "shared"].map(|name| scratch.path().join(name));
+        own_directory(Readers::Owner, &own).unwrap();
+        own_directory(Readers::Group, &shared).unwrap();
+        assert_eq!((mode(&own), mode(&shared)), (0o700, 0o750));
+        let refused = own_directory(Readers::Group, &own).unwrap_err();
+        assert_eq!(refused.to_string(), "can't be read by its group");
+        assert_eq!(mode(&own), 0o700);
+    }
+
+    #[test]
+    fn a_member_of_the_group_reads_a_segment_that_is_for_it_and_nobody_else_does() {
+        const GROUP: u32 = 23_456;
+        const SOMEBODY: u32 = 12_345;
+        let scratch = scratch();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let path = scratch.path().join("gateway-1.seg");
+        // Only root can be two users.
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            std::os::unix::fs::chown(scratch.path(), None, Some(GROUP)).unwrap();
+            fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o2750)).unwrap();
+        }
+        let segment = Segment::create_for(Readers::Group, &path, 8_192).unwrap();
+        segment.publish().unwrap();
+        assert_eq!([mode(&path), mode(&lock_path(&path))], [0o640; 2]);
+        if !is_root {
+            return;
+        }
+        let reads = |group: u32, path: &Path| {
+            let mut read = std::process::Command::new("cat");
+            let done = read.arg(path).uid(SOMEBODY).gid(group).output().unwrap();
+            done.stdout.starts_with(&MAGIC.to_ne_bytes())
+        };
+        assert!(reads(GROUP, &path));
+        assert!(!reads(SOMEBODY, &path));
+        drop(segment);
+        let segment = Segment::create(&path, 8_192).unwrap();
+        segment.publish().unwrap();
+        assert!(!reads(GROUP, &path));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bifrost_shared::segment;
+use bifrost_shared::segment::{self, Readers};
 
 /// The directory. Dropping it removes it.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Place {
             std::env::temp_dir()
         };
         let path = parent.join(format!("bifrost-bench-{}", std::process::id()));
-        segment::own_directory(&path)?;
+        segment::own_directory(Readers::Owner, &path)?;
         Ok(Self(path))
     }
 

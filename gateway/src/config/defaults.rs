@@ -20,7 +20,7 @@ pub(super) const PROFILES: [Profile; 4] = [
 ];
 
 #[rustfmt::skip]
-const SETTINGS: [(&str, &str); 24] = [
+const SETTINGS: [(&str, &str); 25] = [
     ("profile",                              "t3.medium"),
     ("server.listen",                        "127.0.0.1:8080"),
     ("server.header_timeout",                "10s"),
@@ -34,6 +34,7 @@ const SETTINGS: [(&str, &str); 24] = [
     ("admin.enabled",                        "true"),
     ("admin.listen",                         "127.0.0.1:8081"),
     ("telemetry.enabled",                    "true"),
+    ("telemetry.readers",                    "owner"),
     ("telemetry.instance_metadata",          "auto"),
     ("telemetry.thresholds.queue_wait",      "75us"), // these four: the page's t3.medium, `Thresholds::T3_MEDIUM`
     ("telemetry.thresholds.load",            "4000"),

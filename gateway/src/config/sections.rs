@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use bifrost_shared::layout::{CreditMode, is_instance_type};
+use bifrost_shared::segment::Readers;
 use bifrost_shared::thresholds::Thresholds;
 use tracing::Level;
 
@@ -191,6 +192,10 @@ fn telemetry(section: &mut Section) -> Option<Telemetry> {
         "segment",
         "the path of a directory, or of a file that ends in .seg",
     );
+    let readers = section.choice(
+        "readers",
+        &[("owner", Readers::Owner), ("group", Readers::Group)],
+    );
     let thresholds = section.section("thresholds", thresholds);
     let instance_type = |text: &str| {
         if is_instance_type(text) {
@@ -217,6 +222,7 @@ fn telemetry(section: &mut Section) -> Option<Telemetry> {
     Some(Telemetry {
         enabled: enabled?,
         segment: segment.map(PathBuf::from),
+        readers: readers?,
         thresholds: thresholds?,
         instance,
         credit_mode,

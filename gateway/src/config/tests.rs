@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bifrost_shared::layout::CreditMode;
+use bifrost_shared::segment::Readers;
 use tempfile::TempDir;
 
 use super::{Environment, Flag, InstanceMetadata, Loaded, Problems, Sources, load};
@@ -247,6 +248,13 @@ X-Title = 'title'
     assert_eq!(own.rest.max, Duration::from_hours(1));
     assert_eq!(providers["openai"].models, ["gpt", "gpt-mini"]);
     assert_eq!(providers["openai"].headers[0].1, "1");
+}
+
+#[test]
+fn a_segment_is_its_owners_unless_the_group_is_to_read_it() {
+    let readers = |text: &str| toml(text).loaded().config.telemetry.readers;
+    assert_eq!(readers(""), Readers::Owner);
+    assert_eq!(readers("[telemetry]\nreaders = 'group'"), Readers::Group);
 }
 
 #[test]

@@ -116,6 +116,7 @@ pub(super) fn names(providers: &[(String, Vec<String>)]) -> Vec<Name> {
 #[cfg(test)]
 mod tests {
     use bifrost_shared::layout::CreditMode;
+    use bifrost_shared::segment::Readers;
     use bifrost_shared::thresholds::Thresholds;
 
     use super::*;
@@ -124,6 +125,7 @@ mod tests {
         config::Telemetry {
             enabled: true,
             segment: None,
+            readers: Readers::Owner,
             thresholds: Thresholds::default(),
             instance: instance.map(str::to_owned),
             credit_mode,

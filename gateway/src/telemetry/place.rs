@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bifrost_shared::layout;
-use bifrost_shared::segment::{self, Segment};
+use bifrost_shared::segment::{self, Readers, Segment};
 use bifrost_shared::writer::Writer;
 
 use crate::config;
@@ -18,7 +18,7 @@ pub(super) fn make_segment(
     if settings.enabled {
         let mut complaints = vec![];
         for (path, is_named) in candidates(settings.segment.as_deref()) {
-            match publish(&path, is_named, bytes, &fill) {
+            match publish(settings.readers, &path, is_named, bytes, &fill) {
                 Ok(writer) => {
                     if !path
                         .parent()
@@ -44,6 +44,7 @@ pub(super) fn make_segment(
 /// Publishes at `path`. Where the program chose the file's name, its directory has to be ours alone: in one that others
 /// can write in, anybody could put a segment of his own in our place.
 fn publish(
+    readers: Readers,
     path: &Path,
     is_named: bool,
     bytes: usize,
@@ -54,10 +55,10 @@ fn publish(
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     if !is_named {
-        segment::own_directory(directory)?;
+        segment::own_directory(readers, directory)?;
         segment::tidy(directory);
     }
-    let writer = fill(Segment::create(path, bytes)?);
+    let writer = fill(Segment::create_for(readers, path, bytes)?);
     writer.publish()?;
     Ok(writer)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bifrost_shared::layout::{self, ClockKind, Counter, Gauge};
 use bifrost_shared::record::Record;
-use bifrost_shared::segment::{self, Segment};
+use bifrost_shared::segment::{self, Readers, Segment};
 use bifrost_shared::slot::Standing;
 use bifrost_shared::stage::Stage;
 use bifrost_shared::writer::Writer;
@@ -136,11 +136,12 @@ fn apart(settings: &config::Telemetry) -> config::Telemetry {
     };
     let usable = directories
         .into_iter()
-        .find(|directory| segment::own_directory(directory).is_ok());
+        .find(|directory| segment::own_directory(Readers::Owner, directory).is_ok());
     config::Telemetry {
         // Without one of ours alone, on the heap: by its own name, a gateway's last figures may be lying there.
         enabled: settings.enabled && usable.is_some(),
         segment: usable.map(|directory| directory.join("self-test")),
+        readers: Readers::Owner,
         ..settings.clone()
     }
 }
