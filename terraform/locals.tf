@@ -37,7 +37,8 @@ locals {
         }
       } : setting => files if var.tls != null },
     )
-    telemetry = merge(try(var.settings.telemetry, {}), { segment = "/run/bifrost" })
+    # The group's members may read it, so that the monitor takes no privilege.
+    telemetry = merge(try(var.settings.telemetry, {}), { segment = "/run/bifrost", readers = "group" })
   })
   scheme = var.tls == null ? "http" : "https"
 }

@@ -37,7 +37,6 @@ locals {
       mode = "0644", text = join("", [for name, value in local.boot_facts : "${name}='${value}'\n"])
     }
     "/etc/sysctl.d/90-bifrost.conf"               = { mode = "0644", text = file("${path.module}/templates/sysctl.conf") }
-    "/etc/sudoers.d/bifrost"                      = { mode = "0440", text = file("${path.module}/templates/sudoers") }
     "/etc/systemd/system/bifrost.service"         = { mode = "0644", text = file("${path.module}/templates/bifrost.service") }
     "/etc/systemd/system/bifrost-metrics.service" = { mode = "0644", text = file("${path.module}/templates/bifrost-metrics.service") }
     "/etc/systemd/system/bifrost-metrics.timer"   = { mode = "0644", text = file("${path.module}/templates/bifrost-metrics.timer") }

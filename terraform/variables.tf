@@ -271,9 +271,10 @@ variable "settings" {
 
   validation {
     condition = alltrue([for setting in ["listen", "tls"] : !can(var.settings.server[setting])]) && alltrue([
-      !can(var.settings.admin.listen), !can(var.settings.telemetry.segment), !can(var.settings.drain_timeout)
+      !can(var.settings.admin.listen), !can(var.settings.telemetry.segment), !can(var.settings.telemetry.readers),
+      !can(var.settings.drain_timeout)
     ])
-    error_message = "settings must not set server.listen, server.tls, admin.listen, telemetry.segment or drain_timeout: those come from port, tls and drain_timeout_seconds."
+    error_message = "settings must not set server.listen, server.tls, admin.listen, telemetry.segment, telemetry.readers or drain_timeout: the module does, by port, tls and drain_timeout_seconds."
   }
 }
 

@@ -93,8 +93,8 @@ begin 'reading what Terraform said'
 set -a && . /etc/bifrost/boot.env && set +a
 export HOME=${HOME:-/root} AWS_DEFAULT_REGION=$REGION
 
-begin 'making users'
-getent group bifrost-monitor >/dev/null || groupadd --system bifrost-monitor
+begin 'making the user'
+# And its group, whose members may run the monitor.
 getent passwd bifrost >/dev/null || useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin bifrost
 
 begin 'tuning the kernel'

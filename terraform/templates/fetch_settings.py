@@ -5,13 +5,13 @@
                             have become wrong, so that a restart never makes an outage of somebody's mistake
     fetch-settings reload   fails, and says why, if they can't be fetched or are wrong; then nothing changes
 
-The directory is of root's and on tmpfs; the gateway may read it. No value is ever printed.
+The directory is root's and on tmpfs; what is in it, the gateway's user alone may read. No value is ever printed.
 """
 
-import grp
 import json
 import os
 import pathlib
+import pwd
 import re
 import subprocess
 import sys
@@ -64,12 +64,10 @@ def line(variable, value):
 
 
 def write(name, text):
-    group = grp.getgrnam("bifrost").gr_gid
     beside = DIRECTORY / f".{name}"
     beside.unlink(missing_ok=True)
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o440), "w") as file:
-        os.fchown(file.fileno(), 0, group)
-        os.fchmod(file.fileno(), 0o440)
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as file:
+        os.fchown(file.fileno(), pwd.getpwnam("bifrost").pw_uid, -1)
         file.write(text)
     beside.rename(DIRECTORY / name)
 
@@ -104,9 +102,8 @@ def fetch():
 
 def main():
     may_keep = sys.argv[1:] == ["start"]
-    DIRECTORY.mkdir(mode=0o750, exist_ok=True)
-    os.chown(DIRECTORY, 0, grp.getgrnam("bifrost").gr_gid)
-    os.chmod(DIRECTORY, 0o750)
+    DIRECTORY.mkdir(exist_ok=True)
+    DIRECTORY.chmod(0o711)
     try:
         fetch()
     except (Trouble, OSError, subprocess.TimeoutExpired) as trouble:

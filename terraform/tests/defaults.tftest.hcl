@@ -52,8 +52,8 @@ run "plan" {
     error_message = "the key's parameter"
   }
   assert {
-    condition     = jsondecode(aws_ssm_parameter.settings.value).settings.telemetry.segment == "/run/bifrost" && jsondecode(aws_ssm_parameter.settings.value).settings.drain_timeout == "120s"
-    error_message = "the segment or the drain"
+    condition     = jsondecode(aws_ssm_parameter.settings.value).settings.telemetry == { segment = "/run/bifrost", readers = "group" } && jsondecode(aws_ssm_parameter.settings.value).settings.drain_timeout == "120s"
+    error_message = "the segment, its readers or the drain"
   }
   assert {
     condition     = aws_ssm_parameter.settings.type == "String" && aws_ssm_parameter.settings.name == "/bifrost/settings"

@@ -70,10 +70,11 @@ start_moto() {
     until_true 60 curl --silent --fail "$moto/moto-api/data.json"
 }
 
-# checkout DIRECTORY: what git knows of, and what it does not know of yet, as a fresh clone would have it.
+# checkout DIRECTORY: what git knows of, and what it does not know of yet, as a fresh clone would have it; without
+# what was removed and is not committed.
 checkout() {
     mkdir -p "$1"
-    (cd "$root" && git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null | tar --create --files-from - | tar --extract --directory "$1")
+    (cd "$root" && git ls-files -z --cached --others --exclude-standard | { xargs -0 ls -d 2>/dev/null || true; } | tar --create --files-from - | tar --extract --directory "$1")
 }
 
 # For provider 3.39.0 and moto.

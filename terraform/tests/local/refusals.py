@@ -70,6 +70,7 @@ ROWS = [
     ("settings must not hold keys", ['settings={ client_keys = "abc" }']),
     ("settings must not set", ['settings={ server = { listen = "0.0.0.0:80" } }']),
     ("settings must not set", ['settings={ telemetry = { segment = "/tmp" } }']),
+    ("settings must not set", ['settings={ telemetry = { readers = "owner" } }']),
     ("drain_timeout_seconds has to be", ["drain_timeout_seconds=0"]),
     ("drain_timeout_seconds has to be", ["drain_timeout_seconds=601"]),
     ("binary_directory has to hold", ["binary_directory=/nonexistent"]),
