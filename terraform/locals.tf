@@ -23,8 +23,8 @@ locals {
 
   settings_parameter = "/${var.name}/settings"
   secrets_directory  = "/run/bifrost-secrets"
-  # Beyond the instance nobody is served without client keys.
-  listens_on = "${local.is_open ? "0.0.0.0" : "127.0.0.1"}:${var.port}"
+  # Beyond the instance nobody is served without client keys. `[::]` takes IPv4, too.
+  listens_on = "${!local.is_open ? "127.0.0.1" : anytrue([for block in var.allowed_cidr_blocks : strcontains(block, ":")]) ? "[::]" : "0.0.0.0"}:${var.port}"
   settings = merge(var.settings, {
     drain_timeout = "${var.drain_timeout_seconds}s"
     server = merge(

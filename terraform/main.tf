@@ -17,6 +17,7 @@ locals {
       PUBLISH            = var.threshold_alarms ? "1" : ""
     },
     local.delivery != "source" ? {} : {
+      RUSTUP_URL    = var.rustup_url
       BUNDLE_URI    = "s3://${aws_s3_bucket.artifacts["artifacts"].id}/${aws_s3_object.source["artifacts"].key}"
       BUNDLE_SHA256 = sha256(local.source_bundle)
     },

@@ -328,6 +328,17 @@ variable "release" {
   }
 }
 
+variable "rustup_url" {
+  description = "Installer of rustup, for a build on an instance whose image has an older Rust than the gateway needs."
+  type        = string
+  default     = "https://sh.rustup.rs"
+
+  validation {
+    condition     = can(regex("^https://[^\\s'\"\\\\]+$", var.rustup_url))
+    error_message = "rustup_url has to begin with https://."
+  }
+}
+
 # --- Watching over it ----------------------------------------------------------------------------------------------------------
 
 variable "wait_for_ready" {

@@ -58,6 +58,31 @@ by_binary() {
     from_bucket "$MONITOR_URI" "$MONITOR_SHA256" "$work/bifrost-monitor"
 }
 
+# has_rust VERSION: whether there is a cargo, and at least of that version.
+has_rust() {
+    local found
+    found=$(cargo --version 2>/dev/null | cut --delimiter ' ' --fields 2)
+    [ -n "$found" ] && printf '%s\n' "$1" "$found" | sort --check=quiet --version-sort
+}
+
+# The distribution's own Rust, if it is new enough: it comes with the same signatures as all else here. Amazon Linux takes
+# a newer one at its quarterly releases only, which can be too late for us; then rustup's.
+toolchain() {
+    local wanted
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$work/source/Cargo.toml")
+    export CARGO_HOME=$work/cargo RUSTUP_HOME=$work/rustup PATH=$work/cargo/bin:$PATH
+    # Not rust-toolchain.toml's: without what only developers need, and the same one tomorrow.
+    export RUSTUP_TOOLCHAIN=$wanted
+    if ! command -v cc >/dev/null || ! command -v make >/dev/null; then retry dnf --assumeyes --quiet install gcc make; fi
+    if ! has_rust "$wanted"; then dnf --assumeyes --quiet install cargo || true; fi
+    if ! has_rust "$wanted"; then
+        printf 'no Rust %s among the packages: rustup brings one\n' "$wanted"
+        retry curl --proto '=https' --tlsv1.2 --fail --silent --show-error --output "$work/rustup.sh" "$RUSTUP_URL"
+        retry sh "$work/rustup.sh" -y --quiet --no-modify-path --profile minimal --default-toolchain "$wanted"
+    fi
+    cargo --version
+}
+
 # The digest is of the bundle itself, since Terraform and Terraform's next version may compress it differently.
 by_source() {
     retry aws s3 cp --region "$REGION" --only-show-errors "$BUNDLE_URI" "$work/source.json.gz"
@@ -71,16 +96,7 @@ for path, content in json.load(open(bundle)).items():
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(base64.b64decode(content))
 PYTHON
-    if ! command -v cc >/dev/null || ! command -v make >/dev/null; then
-        retry dnf --assumeyes --quiet install gcc make
-    fi
-    export RUSTUP_HOME=${RUSTUP_HOME:-$work/rustup} CARGO_HOME=${CARGO_HOME:-$work/cargo}
-    export RUSTUP_TOOLCHAIN=stable # without the components that only developers need
-    export PATH=$CARGO_HOME/bin:$PATH
-    if ! command -v cargo >/dev/null; then
-        retry curl --proto '=https' --tlsv1.2 --fail --silent --show-error --output "$work/rustup.sh" https://sh.rustup.rs
-        retry sh "$work/rustup.sh" -y --quiet --no-modify-path --profile minimal --default-toolchain stable
-    fi
+    toolchain
     # Thin LTO and more units take minutes where the release profile takes a quarter of an hour, and give 2 % away.
     export CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4
     (cd "$work/source" && retry cargo fetch --quiet --locked)

@@ -3,11 +3,13 @@
 # gateway and monitor, SSM, S3 and CloudWatch played by moto, and a mock provider. Takes root and some minutes, the first
 # time for the root file system.
 #
-#   terraform/tests/boot.sh DIRECTORY            which holds bifrost-gateway and bifrost-monitor
-#   terraform/tests/boot.sh DIRECTORY --source   they are built inside, with this machine's toolchain and its crates' source
+#   terraform/tests/boot.sh DIRECTORY             which holds bifrost-gateway and bifrost-monitor
+#   terraform/tests/boot.sh DIRECTORY --release   they come from a file server; the first time with a wrong digest
+#   terraform/tests/boot.sh DIRECTORY --source    they are built inside, with this machine's toolchain in rustup's place and
+#                                                 its crates' source
 set -euo pipefail
 programs=$(realpath "$1")
-delivery=${2:-binary}
+delivery=${2:---binary}
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$tests/../.." && pwd)
 
@@ -20,11 +22,11 @@ work=$(mktemp -d)
 # shellcheck source=terraform/tests/local/environment.sh
 source "$tests/local/environment.sh"
 port=$(free_port)
-container='' mock_pid='' moto_pid=''
+container='' mock_pid='' moto_pid='' files_pid=''
 passed=0 failed=0
 
 clean_up() {
-    for pid in $container $mock_pid $moto_pid; do kill "$pid" 2>/dev/null || true; done
+    for pid in $container $files_pid $mock_pid $moto_pid; do kill "$pid" 2>/dev/null || true; done
     wait
     rm -rf "$work"
 }
@@ -56,6 +58,7 @@ refused() {
 venv moto 'moto[server,ec2,iam,ssm,s3,cloudwatch]==5.2.5' grpcio==1.85.3 protobuf==5.29.6 tf==1.2.0 awscli
 mirror
 packages=systemd,systemd-sysv,dbus,cloud-init,python3,sudo,curl,ca-certificates,awscli,procps,iproute2,gcc,libc6-dev,make
+# What boots is a Debian, so `dnf` is a stand-in, and what one can see of it is that it was asked.
 if [ "$(cat "$cache/rootfs.wanted" 2>/dev/null)" != "$packages" ]; then
     mmdebstrap --quiet --variant=apt --include="$packages" bookworm "$cache/rootfs.tar"
     printf '%s' "$packages" >"$cache/rootfs.wanted"
@@ -73,6 +76,16 @@ exec {provider}>"$work/open"
 until_true 10 grep -q 127.0.0.1 "$work/mock"
 provider_url=http://$(grep -o '127.0.0.1:[0-9]*' "$work/mock" | head -n 1)/v1
 
+# A server of files, whose certificate the machine trusts.
+mkdir "$work/files"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=files -addext subjectAltName=IP:127.0.0.1 \
+    -keyout "$work/files.key" -out "$work/files.crt" 2>/dev/null
+cat "$work/files.key" "$work/files.crt" >"$work/files.pem"
+files=https://127.0.0.1:$(free_port)
+python3 "$tests/local/file_server.py" "$work/files" "${files##*:}" "$work/files.pem" 2>"$work/files.log" &
+files_pid=$!
+until_true 10 curl --silent --fail --cacert "$work/files.crt" "$files/"
+
 secret="sk-proj-$RANDOM\"\$HOME\\" # as awkward as a key can be
 read_back put-secret /bifrost/openai "$secret"
 real_module "$work/module"
@@ -80,10 +93,22 @@ printf 'disable_checkpoint = true\nprovider_installation {\n  filesystem_mirror 
 export TF_CLI_CONFIG_FILE=$work/mirror.tfrc
 cat >"$work/module/terraform/terraform.tfvars" <<VARIABLES
 port              = $port
-binary_directory  = $([ "$delivery" = --source ] && echo null || echo "\"$programs\"")
 threshold_alarms  = true
 secret_parameters = { OPENAI_API_KEY = "/bifrost/openai" }
 VARIABLES
+# released SHA256: the programs come from the file server.
+released() {
+    printf 'release = {\n  url    = "%s/bifrost.tar.gz"\n  sha256 = "%s"\n}\n' "$files" "$1" >"$work/module/terraform/delivery.auto.tfvars"
+}
+case $delivery in
+--binary) printf 'binary_directory = "%s"\n' "$programs" >"$work/module/terraform/delivery.auto.tfvars" ;;
+--release)
+    tar --create --gzip --file "$work/files/bifrost.tar.gz" --directory "$programs" bifrost-gateway bifrost-monitor
+    released "$(printf 'something else' | sha256sum | cut -d ' ' -f 1)"
+    ;;
+--source) printf 'rustup_url = "%s/rustup.sh"\n' "$files" >"$work/module/terraform/delivery.auto.tfvars" ;;
+*) echo "$delivery: there is --release and --source" && exit 2 ;;
+esac
 settings() { printf 'settings = %s\n' "$1" >"$work/module/terraform/settings.auto.tfvars"; }
 settings "{ providers = { openai = { base_url = \"$provider_url\" } } }"
 applied() { terraform -chdir="$work/module/terraform" "$@" -no-color >"$work/terraform.log" || { cat "$work/terraform.log" && exit 1; }; }
@@ -93,42 +118,69 @@ applied apply -auto-approve
 # --- The machine ------------------------------------------------------------------------------------------------------------
 
 machine=$work/machine
-mkdir "$machine"
-tar --extract --file "$cache/rootfs.tar" --directory "$machine" --exclude='./dev/*'
-: >"$machine/etc/machine-id"
-mkdir -p "$machine/var/lib/cloud/seed/nocloud"
-read_back user-data --packed >"$machine/var/lib/cloud/seed/nocloud/user-data"
-printf 'instance-id: i-test\nlocal-hostname: bifrost\n' >"$machine/var/lib/cloud/seed/nocloud/meta-data"
-printf 'datasource_list: [NoCloud]\nlocale: false\n' >"$machine/etc/cloud/cloud.cfg.d/99-test.cfg"
-# The image has a newer AWS CLI, and the role; this one is told where AWS is.
-cat >"$machine/usr/local/bin/aws" <<AWS
+binds=()
+patience=240
+
+# A root file system with the user data that AWS has for the instance.
+make_machine() {
+    rm -rf "$machine"
+    mkdir "$machine"
+    tar --extract --file "$cache/rootfs.tar" --directory "$machine" --exclude='./dev/*'
+    : >"$machine/etc/machine-id"
+    mkdir -p "$machine/var/lib/cloud/seed/nocloud"
+    read_back user-data --packed >"$machine/var/lib/cloud/seed/nocloud/user-data"
+    printf 'instance-id: i-test\nlocal-hostname: bifrost\n' >"$machine/var/lib/cloud/seed/nocloud/meta-data"
+    printf 'datasource_list: [NoCloud]\nlocale: false\n' >"$machine/etc/cloud/cloud.cfg.d/99-test.cfg"
+    # The image has a newer AWS CLI, and the role; this one is told where AWS is.
+    cat >"$machine/usr/local/bin/aws" <<AWS
 #!/bin/sh
 export AWS_ACCESS_KEY_ID=testing AWS_SECRET_ACCESS_KEY=testing
 exec /usr/bin/aws --endpoint-url $moto "\$@"
 AWS
-chmod 0755 "$machine/usr/local/bin/aws"
+    chmod 0755 "$machine/usr/local/bin/aws"
+    # What this machine trusts, for the crates, and the file server.
+    cat /etc/ssl/certs/ca-certificates.crt "$work/files.crt" >"$machine/etc/ssl/certs/ca-certificates.crt"
+    if [ "$delivery" = --source ]; then make_toolchains; fi
+}
 
-binds=()
-patience=240
-if [ "$delivery" = --source ]; then
+# A distribution whose Rust is too old, and a rustup that brings this machine's.
+make_toolchains() {
+    cat >"$machine/usr/local/bin/dnf" <<'DNF'
+#!/bin/sh
+echo "$@" >>/var/log/dnf-asked
+printf '#!/bin/sh\necho "cargo 1.84.1 (of the distribution)"\n[ "$1" = --version ]\n' >/usr/local/bin/cargo
+chmod 0755 /usr/local/bin/cargo
+DNF
+    chmod 0755 "$machine/usr/local/bin/dnf"
+    cat >"$work/files/rustup.sh" <<'RUSTUP'
+echo "rustup: $*"
+mkdir -p "$CARGO_HOME/bin"
+ln -s /opt/rust/bin/cargo /opt/rust/bin/rustc "$CARGO_HOME/bin/"
+RUSTUP
+    binds=(--bind-ro="$(rustc --print sysroot):/opt/rust")
     patience=3600
-    # In the place of rustup, which would fetch it.
-    toolchain=$(rustc --print sysroot)
-    binds=(--bind-ro="$toolchain:/opt/rust" --bind-ro=/etc/ssl/certs)
-    ln -s /opt/rust/bin/cargo /opt/rust/bin/rustc "$machine/usr/local/bin/"
     mkdir -p "$machine/etc/systemd/system/cloud-final.service.d"
     printf '[Service]\nEnvironment=CARGO_BUILD_JOBS=%s\n' "${CARGO_BUILD_JOBS:-2}" >"$machine/etc/systemd/system/cloud-final.service.d/jobs.conf"
-fi
-systemd-nspawn --quiet "${binds[@]}" --register=no --keep-unit --console=pipe --directory "$machine" --boot <"$work/open" >"$work/console" 2>&1 &
-container=$!
+}
 
 leader() { pgrep --parent "$container" | head -n 1; }
 inside() { nsenter --target "$(leader)" --all -- /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=xterm "$@"; }
 state() { cat "$machine/var/lib/bifrost/boot-state" 2>/dev/null; }
 has_ended() { state | grep -q '^ready\|^failed'; }
-began=$SECONDS
-until_true "$patience" has_ended || true
-printf 'boot: %s, after %d s\n' "$(state)" $((SECONDS - began))
+
+# Until the boot script has ended, whichever way.
+boot_machine() {
+    local began=$SECONDS
+    systemd-nspawn --quiet "${binds[@]}" --register=no --keep-unit --console=pipe --directory "$machine" --boot <"$work/open" >"$work/console" 2>&1 &
+    container=$!
+    until_true "$patience" has_ended || true
+    printf 'boot: %s, after %d s\n' "$(state)" $((SECONDS - began))
+}
+
+stop_machine() {
+    inside systemctl poweroff || true
+    until_true 20 refused kill -0 "$container" || true
+}
 
 # --- What has to hold ---------------------------------------------------------------------------------------------------------
 
@@ -144,19 +196,46 @@ boots() { [ "$(state)" = ready ] || { cat "$machine/var/log/bifrost-boot.log" &&
 cloud_init_is_done() { inside cloud-init status --wait --long && inside cloud-init status | grep -q 'status: done'; }
 is_ready() { curl --silent --show-error --fail "$api/readyz"; }
 answers() { chat | grep -q '"content"'; }
+fails_clearly() {
+    state | grep 'failed: getting the programs by release (exit status 1), see /var/log/bifrost-boot.log'
+    grep 'computed checksum did NOT match' "$machine/var/log/bifrost-boot.log"
+    # What ends `apply` with an error: see readiness.tf.
+    refused inside cloud-init status --wait >"$work/status"
+    grep 'status: error' "$work/status"
+    refused inside systemctl is-active bifrost.service
+    [ ! -e "$machine/usr/local/bin/bifrost-gateway" ]
+}
+takes_the_newer_rust() {
+    cat "$machine/var/log/dnf-asked"
+    [ "$(cat "$machine/var/log/dnf-asked")" = '--assumeyes --quiet install cargo' ]
+    grep "rustup: -y --quiet --no-modify-path --profile minimal --default-toolchain $(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml")" "$machine/var/log/bifrost-boot.log"
+    [ ! -e "$machine/var/tmp/bifrost-boot" ]
+}
+# The figures of the gateway and of the machine's /proc, seen by whoever is in the group, without sudo.
 monitor_shows_it() {
-    inside useradd --groups bifrost-monitor watcher
-    watcher bifrost-dashboard --json >"$work/figures"
-    python3 -c 'import json, sys; f = json.load(open(sys.argv[1])); assert f["state"] == "live" and f["counters"]["completed"] >= 1, f' "$work/figures"
+    inside useradd --groups bifrost watcher
+    watcher bifrost-monitor --segment /run/bifrost --json >"$work/figures"
+    python3 - "$work/figures" <<'PYTHON'
+import json, sys
+figures = json.load(open(sys.argv[1]))
+gauges = figures["gauges"]
+assert figures["state"] == "live" and figures["counters"]["completed"] >= 1, figures
+assert gauges["rss"] > 0 and gauges["descriptors"] > 0 and gauges["host_cpu_permille"] > 0, gauges
+assert figures["triggers"]["memory"]["mean_60s"] > 0 and figures["memory_limit"] > 0, figures["triggers"]
+PYTHON
     watcher bifrost-dashboard --once | grep LIVE
 }
 others_see_nothing() {
     refused watcher ls /run/bifrost-secrets
     refused watcher cat /run/bifrost-secrets/environment
-    # The monitor reads files that are named to it: not as the gateway's user.
-    refused watcher bifrost-dashboard --replay /run/bifrost-secrets/environment
+    refused watcher sh -c 'echo > /run/bifrost/mine'
     inside useradd stranger
-    refused inside runuser -u stranger -- bifrost-dashboard --once
+    refused inside runuser -u stranger -- ls /run/bifrost
+    refused inside runuser -u stranger -- bifrost-dashboard --once 2>&1 | grep 'usermod -aG bifrost stranger'
+    # As Session Manager's user, who is in no group and may use sudo.
+    inside useradd session
+    printf 'session ALL=(ALL) NOPASSWD:ALL\n' >"$machine/etc/sudoers.d/session"
+    inside runuser -u session -- bifrost-dashboard --once | grep LIVE
 }
 keeps_the_secret() {
     # It is there, as it was given, and nowhere but there.
@@ -205,7 +284,18 @@ drains() {
 }
 restarts_with_the_machine() { inside systemctl is-enabled bifrost.service; }
 
+if [ "$delivery" = --release ]; then
+    make_machine
+    boot_machine
+    check 'a release of another digest is not started, and that is said' fails_clearly
+    stop_machine
+    released "$(sha256sum "$work/files/bifrost.tar.gz" | cut -d ' ' -f 1)"
+    applied apply -auto-approve
+fi
+make_machine
+boot_machine
 check 'the user data boot the machine' boots
+if [ "$delivery" = --source ]; then check 'the toolchain is the one that is new enough' takes_the_newer_rust; fi
 check 'cloud-init has no complaint' cloud_init_is_done
 check '/readyz is 200' is_ready
 check 'a chat goes through to the provider' answers
@@ -219,8 +309,7 @@ check 'a gateway that was killed comes back' comes_back
 check 'a stop lets a request finish' drains
 check 'the unit starts with the machine' restarts_with_the_machine
 
-inside systemctl poweroff || true
-until_true 20 refused kill -0 "$container" || true
+stop_machine
 exec {provider}>&-
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

@@ -27,6 +27,10 @@ run "source" {
     condition     = strcontains(local.files["/etc/bifrost/boot.env"].text, "BUNDLE_SHA256='${sha256(local.source_bundle)}'")
     error_message = "the bundle's digest"
   }
+  assert {
+    condition     = strcontains(local.files["/etc/bifrost/boot.env"].text, "RUSTUP_URL='${var.rustup_url}'")
+    error_message = "where rustup is"
+  }
 }
 
 run "binary" {
@@ -117,7 +121,7 @@ run "open" {
   }
   assert {
     condition = jsondecode(aws_ssm_parameter.settings.value).settings.server == {
-      listen = "0.0.0.0:8080"
+      listen = "[::]:8080"
       tls    = { certificate = "/run/bifrost-secrets/tls-certificate.pem", key = "/run/bifrost-secrets/tls-key.pem" }
     }
     error_message = "how the gateway listens"
@@ -133,6 +137,23 @@ run "open" {
   assert {
     condition     = local.secret_names == toset(["/bifrost/openai", "/bifrost/clients", "/bifrost/certificate", "/bifrost/key"])
     error_message = "what the instance may read"
+  }
+}
+
+run "open_to_ipv4" {
+  command = plan
+  variables {
+    allowed_cidr_blocks   = ["203.0.113.0/24"]
+    client_keys_parameter = "/bifrost/clients"
+    tls = {
+      certificate_parameter = "/bifrost/certificate"
+      key_parameter         = "/bifrost/key"
+    }
+  }
+
+  assert {
+    condition     = jsondecode(aws_ssm_parameter.settings.value).settings.server.listen == "0.0.0.0:8080"
+    error_message = "how the gateway listens"
   }
 }
 

@@ -78,6 +78,7 @@ ROWS = [
     ("release.url has to begin", [release(url="https://example.com/'b")]),
     ("release.sha256 has to be", [release(sha256="abc")]),
     ("release and binary_directory say", [release(), "binary_directory=./tests/local/programs"]),
+    ("rustup_url has to begin", ["rustup_url=http://example.com/rustup.sh"]),
     ("alarm_topic_arns has to be", ['alarm_topic_arns=["alarms"]']),
 ]
 

@@ -75,6 +75,26 @@ class Units(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout[-400:])
 
 
+class Boot(unittest.TestCase):
+    def has_rust(self, found, wanted):
+        """What the boot script's function of that name says, with a cargo of version `found`, if any."""
+        function = re.search(r"^has_rust\(\) {\n.*?^}", (TEMPLATES / "boot.sh").read_text(), re.MULTILINE | re.DOTALL)
+        with tempfile.TemporaryDirectory() as place:
+            for program in ("cut", "sort"):
+                os.symlink(shutil.which(program), os.path.join(place, program))
+            if found:
+                cargo = pathlib.Path(place, "cargo")
+                cargo.write_text(f"#!/bin/sh\necho 'cargo {found} (0a1b2c3d4 2026-04-14)'\n")
+                cargo.chmod(0o755)
+            script = f"set -euo pipefail\n{function[0]}\nif has_rust {wanted}; then exit 0; else exit 1; fi"
+            return subprocess.run([shutil.which("bash"), "-c", script], env={"PATH": place}).returncode == 0
+
+    def test_a_rust_is_new_enough_or_not(self):
+        rows = [("1.95.0", True), ("1.95.1", True), ("1.100.0", True), ("2.0.0", True), ("1.84.1", False), ("1.9.0", False), (None, False)]
+        for found, expected in rows:
+            self.assertEqual(self.has_rust(found, "1.95"), expected, found)
+
+
 class FetchSettings(unittest.TestCase):
     """Against an SSM and a gateway that are shell scripts."""
 
