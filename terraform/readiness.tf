@@ -15,4 +15,9 @@ resource "aws_ssm_association" "ready" {
     commands         = "cloud-init status --wait && systemctl is-active bifrost.service"
     executionTimeout = "2400"
   }
+
+  lifecycle {
+    # The provider waits for a new association only, and not for one that it points at another instance.
+    replace_triggered_by = [aws_instance.gateway.id]
+  }
 }

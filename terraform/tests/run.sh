@@ -132,6 +132,8 @@ RC
     printf '// changed\n' >>../gateway/src/main.rs
     plan_says 2
     planned 'aws_instance.gateway must be replaced'
+    # Else the provider would not wait for the new instance before it moves the address.
+    planned 'aws_ssm_association.ready[0] will be replaced due to changes in replace_triggered_by'
     apply
     [ "$(terraform output -raw instance_id)" != "$instance" ]
     [ "$(terraform output -raw public_ip)" = "$address" ]

@@ -20,9 +20,7 @@ REWRITES = [
     ("main.tf", r'domain( +)= "vpc"', r"vpc\1= true"),
     ("main.tf", r"^ *user_data_replace_on_change.*\n", ""),
     ("main.tf", r"^ *instance_metadata_tags.*\n", ""),
-    # moto has no associations. What it is and what waits for it is seen in the plans of v5 and v6.
-    ("readiness.tf", BLOCK.format("aws_ssm_association"), ""),
-    ("main.tf", r"aws_ssm_association\.ready, ", ""),
+    ("readiness.tf", r"^ *wait_for_success_timeout_seconds.*\n", ""),
 ]
 
 

@@ -4,15 +4,19 @@
 """
 
 import sys
+import uuid
 
+from moto.core.exceptions import JsonRESTError
 from moto.core.responses import ActionResult
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.instances import Instance
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.monitoring import Monitoring
+from moto.ssm.responses import SimpleSystemManagerResponse
 from moto.server import main
 
 credits = {}
+associations = {}
 
 run_instances = InstanceResponse.run_instances
 prep_nics = Instance.prep_nics
@@ -56,9 +60,32 @@ def set_monitoring(state):
     return change
 
 
+def keep_association(self):
+    """Associations of Systems Manager are not there in moto. Nothing is run."""
+    names = ["Name", "AssociationName", "Targets", "Parameters"]
+    id = self._get_param("AssociationId") or str(uuid.uuid4())
+    associations[id] = {"AssociationId": id, **{name: self._get_param(name) for name in names}}
+    return described(id)
+
+
+def described(id):
+    if id not in associations:
+        raise JsonRESTError("AssociationDoesNotExist", id)
+    return ActionResult({"AssociationDescription": associations[id]})
+
+
+def forget_association(self):
+    associations.pop(self._get_param("AssociationId"))
+    return ActionResult({})
+
+
 InstanceResponse.run_instances = run_and_remember_credits
 InstanceResponse.describe_instance_credit_specifications = describe_credits
 Instance.prep_nics = prep_nics_and_show_groups
+SimpleSystemManagerResponse.create_association = keep_association
+SimpleSystemManagerResponse.update_association = keep_association
+SimpleSystemManagerResponse.describe_association = lambda self: described(self._get_param("AssociationId"))
+SimpleSystemManagerResponse.delete_association = forget_association
 Monitoring.monitor_instances = set_monitoring("enabled")
 Monitoring.unmonitor_instances = set_monitoring("disabled")
 
