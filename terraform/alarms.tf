@@ -106,18 +106,27 @@ resource "aws_cloudwatch_metric_alarm" "gateway" {
   ok_actions          = var.alarm_topic_arns
 }
 
+# Each alarm's limit is a line in its picture. An account's first three dashboards cost nothing.
 resource "aws_cloudwatch_dashboard" "gateway" {
   dashboard_name = var.name
   dashboard_body = jsonencode({
     widgets = [for place, widget in concat(
       [
-        { title = "CPU, % of both processors", metrics = [["AWS/EC2", "CPUUtilization", "InstanceId", aws_instance.gateway.id]] },
+        {
+          title   = "CPU, % of all processors"
+          metrics = [["AWS/EC2", "CPUUtilization", "InstanceId", aws_instance.gateway.id]]
+          limit   = local.is_burstable ? local.baseline_percent : null
+        },
         { title = "Network, bytes a minute", metrics = [for direction in ["In", "Out"] : ["AWS/EC2", "Network${direction}", "InstanceId", aws_instance.gateway.id]] },
       ],
       !local.is_burstable ? [] : [
         { title = "CPU credits", metrics = [for metric in ["CPUCreditBalance", "CPUSurplusCreditBalance", "CPUSurplusCreditsCharged"] : ["AWS/EC2", metric, "InstanceId", aws_instance.gateway.id]] },
       ],
-      !var.threshold_alarms ? [] : [for metric in ["QueueWait", "Load", "Memory"] : { title = metric, metrics = [[local.namespace, metric]] }],
+      [for alarm in local.gateway_alarms : {
+        title   = { QueueWait = "Queue wait, µs", Load = "Requests a second", Memory = "Memory, %" }[alarm.metric]
+        metrics = [[local.namespace, alarm.metric]]
+        limit   = alarm.threshold
+      }],
       ) : {
       type   = "metric"
       x      = (place % 2) * 12
@@ -131,6 +140,9 @@ resource "aws_cloudwatch_dashboard" "gateway" {
         view    = "timeSeries"
         period  = 60
         stat    = "Average"
+        annotations = {
+          horizontal = [for limit in [try(widget.limit, null)] : { label = "Alarm", value = limit } if limit != null]
+        }
       }
     }]
   })

@@ -175,7 +175,7 @@ run "own_subnet_without_address" {
 }
 
 run "watched" {
-  command = plan
+  command = apply
   variables {
     threshold_alarms = true
     alarm_topic_arns = ["arn:aws:sns:us-east-1:123456789012:alarms"]
@@ -192,6 +192,13 @@ run "watched" {
   assert {
     condition     = contains(aws_cloudwatch_metric_alarm.instance["hardware"].alarm_actions, "arn:aws:automate:us-east-1:ec2:recover")
     error_message = "failed hardware is not left"
+  }
+  assert {
+    # The pictures of the gateway's own figures come last.
+    condition = [for widget in jsondecode(aws_cloudwatch_dashboard.gateway.dashboard_body).widgets : one(widget.properties.annotations.horizontal[*].value)] == [
+      20, null, null, 4000, 75, 75
+    ]
+    error_message = "limits in the pictures"
   }
   assert {
     condition     = strcontains(local.files["/etc/bifrost/boot.env"].text, "PUBLISH='1'")
