@@ -44,6 +44,7 @@ locals {
     "/usr/local/lib/bifrost/boot"                 = { mode = "0755", text = file("${path.module}/templates/boot.sh") }
     "/usr/local/lib/bifrost/fetch-settings"       = { mode = "0755", text = file("${path.module}/templates/fetch_settings.py") }
     "/usr/local/lib/bifrost/publish-metrics"      = { mode = "0755", text = file("${path.module}/templates/publish_metrics.py") }
+    "/usr/local/lib/bifrost/nsswitch.conf"        = { mode = "0644", text = file("${path.module}/templates/nsswitch.conf") }
     "/usr/local/bin/bifrost-dashboard"            = { mode = "0755", text = file("${path.module}/templates/dashboard.sh") }
   }
   cloud_config = yamlencode({

@@ -22,11 +22,11 @@ work=$(mktemp -d)
 # shellcheck source=terraform/tests/local/environment.sh
 source "$tests/local/environment.sh"
 port=$(free_port)
-container='' mock_pid='' moto_pid='' files_pid=''
+container='' mock_pid='' moto_pid='' files_pid='' names_pid=''
 passed=0 failed=0
 
 clean_up() {
-    for pid in $container $files_pid $mock_pid $moto_pid; do kill "$pid" 2>/dev/null || true; done
+    for pid in $container $names_pid $files_pid $mock_pid $moto_pid; do kill "$pid" 2>/dev/null || true; done
     wait
     rm -rf "$work"
 }
@@ -57,7 +57,7 @@ refused() {
 
 venv moto 'moto[server,ec2,iam,ssm,s3,cloudwatch]==5.2.5' grpcio==1.85.3 protobuf==5.29.6 tf==1.2.0 awscli
 mirror
-packages=systemd,systemd-sysv,dbus,cloud-init,python3,sudo,curl,ca-certificates,awscli,procps,iproute2,gcc,libc6-dev,make
+packages=systemd,systemd-sysv,dbus,libnss-myhostname,libnss-resolve,cloud-init,python3,sudo,curl,ca-certificates,awscli,procps,iproute2,gcc,libc6-dev,make
 # What boots is a Debian, so `dnf` is a stand-in, and what one can see of it is that it was asked.
 if [ "$(cat "$cache/rootfs.wanted" 2>/dev/null)" != "$packages" ]; then
     mmdebstrap --quiet --variant=apt --include="$packages" bookworm "$cache/rootfs.tar"
@@ -74,7 +74,17 @@ mkfifo "$work/open"
 mock_pid=$!
 exec {provider}>"$work/open"
 until_true 10 grep -q 127.0.0.1 "$work/mock"
-provider_url=http://$(grep -o '127.0.0.1:[0-9]*' "$work/mock" | head -n 1)/v1
+provider_port=$(grep -o '127.0.0.1:[0-9]*' "$work/mock" | head -n 1 | cut -d : -f 2)
+
+# Providers have names. Where the crates are fetched, too, they are the real ones, and the mock is asked by its address.
+if [ "$delivery" = --source ]; then
+    provider_url=http://127.0.0.1:$provider_port/v1
+else
+    name_server=127.0.0.54 # an address of loopback that nobody else takes
+    provider_url=http://provider.example.test:$provider_port/v1
+    python3 "$tests/local/name_server.py" "$name_server" >"$work/asked" 2>&1 &
+    names_pid=$!
+fi
 
 # A server of files, whose certificate the machine trusts.
 mkdir "$work/files"
@@ -140,7 +150,15 @@ AWS
     chmod 0755 "$machine/usr/local/bin/aws"
     # What this machine trusts, for the crates, and the file server.
     cat /etc/ssl/certs/ca-certificates.crt "$work/files.crt" >"$machine/etc/ssl/certs/ca-certificates.crt"
-    if [ "$delivery" = --source ]; then make_toolchains; fi
+    # As on Amazon Linux and its kin.
+    sed -i 's/^hosts:.*/hosts: files myhostname resolve [!UNAVAIL=return] dns/' "$machine/etc/nsswitch.conf"
+    if [ "$delivery" = --source ]; then make_toolchains; else make_resolver; fi
+}
+
+make_resolver() {
+    binds=(--resolv-conf=off)
+    rm -f "$machine/etc/resolv.conf"
+    printf 'nameserver %s\n' "$name_server" >"$machine/etc/resolv.conf"
 }
 
 # A distribution whose Rust is too old, and a rustup that brings this machine's.
@@ -193,9 +211,17 @@ property() { inside systemctl show --value --property "$1" bifrost.service; }
 watcher() { inside runuser -u watcher -- "$@"; }
 
 boots() { [ "$(state)" = ready ] || { cat "$machine/var/log/bifrost-boot.log" && tail -n 60 "$work/console" && return 1; }; }
-cloud_init_is_done() { inside cloud-init status --wait --long && inside cloud-init status | grep -q 'status: done'; }
+cloud_init_is_done() {
+    inside cloud-init status --wait --long
+    inside cloud-init status | grep 'status: done'
+    inside cloud-init schema --system
+}
+exposes_little() { inside systemd-analyze security --no-pager --threshold=20 bifrost.service; }
 is_ready() { curl --silent --show-error --fail "$api/readyz"; }
-answers() { chat | grep -q '"content"'; }
+answers() {
+    chat | grep '"content"'
+    if [ -n "$names_pid" ]; then grep '^provider.example.test 1$' "$work/asked"; fi
+}
 fails_clearly() {
     state | grep 'failed: getting the programs by release (exit status 1), see /var/log/bifrost-boot.log'
     grep 'computed checksum did NOT match' "$machine/var/log/bifrost-boot.log"
@@ -263,11 +289,16 @@ refuses_wrong_settings() {
     inside journalctl --unit bifrost.service --no-pager --lines 20 | grep 'log.level'
     chat
 }
+saw_it_come_back() { awk '/DEAD/ { died = 1 } died && /LIVE/ { came = 1 } END { exit !came }' "$work/watched"; }
 comes_back() {
     local before
     before=$(property MainPID)
+    watcher timeout 60 bifrost-dashboard --watch >"$work/watched" &
+    until_true 10 grep LIVE "$work/watched"
     inside kill -KILL "$before"
     until_true 20 is_ready
+    # One and the same monitor sees it go and come.
+    until_true 20 saw_it_come_back
     [ "$(property MainPID)" != "$before" ]
     # Wrong settings in SSM do not make an outage of a restart.
     chat
@@ -301,11 +332,12 @@ check '/readyz is 200' is_ready
 check 'a chat goes through to the provider' answers
 check 'the monitor shows it to a member of its group' monitor_shows_it
 check 'nobody else sees figures or secrets' others_see_nothing
+check 'the running unit exposes little' exposes_little
 check 'the key is in memory, and nowhere else' keeps_the_secret
 check 'figures reach CloudWatch' publishes
 check 'a reload puts settings in force' reloads
 check 'a reload with wrong settings fails and changes nothing' refuses_wrong_settings
-check 'a gateway that was killed comes back' comes_back
+check 'a gateway that was killed comes back, and the monitor follows' comes_back
 check 'a stop lets a request finish' drains
 check 'the unit starts with the machine' restarts_with_the_machine
 
