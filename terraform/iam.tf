@@ -69,9 +69,45 @@ resource "aws_iam_role_policy" "gateway" {
   policy = data.aws_iam_policy_document.gateway.json
 }
 
-resource "aws_iam_role_policy_attachment" "session_manager" {
-  role       = aws_iam_role.gateway.name
-  policy_arn = "${local.arn_prefix}:iam::aws:policy/AmazonSSMManagedInstanceCore"
+# What the agent of Systems Manager asks for, of AWS's AmazonSSMManagedInstanceCore. Not that policy itself: it lets the
+# instance read every parameter of the account, the secrets of others among them.
+data "aws_iam_policy_document" "session_manager" {
+  # checkov:skip=CKV_AWS_356:The agent's actions know no resource that could be named before there is an instance
+  # checkov:skip=CKV_AWS_111:The same
+  statement {
+    sid = "Agent"
+    actions = [
+      "ssm:UpdateInstanceInformation",
+      "ssm:ListAssociations", "ssm:ListInstanceAssociations", "ssm:DescribeAssociation",
+      "ssm:GetDocument", "ssm:DescribeDocument", "ssm:GetManifest",
+      "ssm:UpdateAssociationStatus", "ssm:UpdateInstanceAssociationStatus", "ssm:PutComplianceItems",
+    ]
+    resources = ["*"]
+  }
+
+  statement {
+    sid = "Sessions"
+    actions = [
+      "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel",
+      "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel",
+    ]
+    resources = ["*"]
+  }
+
+  statement {
+    sid = "Commands"
+    actions = [
+      "ec2messages:AcknowledgeMessage", "ec2messages:DeleteMessage", "ec2messages:FailMessage",
+      "ec2messages:GetEndpoint", "ec2messages:GetMessages", "ec2messages:SendReply",
+    ]
+    resources = ["*"]
+  }
+}
+
+resource "aws_iam_role_policy" "session_manager" {
+  name   = "session-manager"
+  role   = aws_iam_role.gateway.id
+  policy = data.aws_iam_policy_document.session_manager.json
 }
 
 resource "aws_iam_instance_profile" "gateway" {

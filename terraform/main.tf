@@ -106,7 +106,7 @@ resource "aws_instance" "gateway" {
     }
   }
 
-  depends_on = [aws_ssm_parameter.settings, aws_iam_role_policy.gateway, aws_iam_role_policy_attachment.session_manager, aws_route.out]
+  depends_on = [aws_ssm_parameter.settings, aws_iam_role_policy.gateway, aws_iam_role_policy.session_manager, aws_route.out, aws_route_table_association.public]
 }
 
 resource "aws_eip" "gateway" {

@@ -9,6 +9,7 @@
 """
 
 import base64
+import fnmatch
 import gzip
 import json
 import sys
@@ -41,6 +42,28 @@ def same(what, found, expected):
     assert found == expected, f"{what}: {found!r}, not {expected!r}"
 
 
+def listed(value):
+    return [value] if isinstance(value, str) else value
+
+
+def role_statements(iam, role):
+    """Every statement of every policy that the role has, whether its own or AWS's, by Sid."""
+    documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+                 for name in iam.list_role_policies(RoleName=role)["PolicyNames"]]
+    for attached in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
+        version = iam.get_policy(PolicyArn=attached["PolicyArn"])["Policy"]["DefaultVersionId"]
+        found = iam.get_policy_version(PolicyArn=attached["PolicyArn"], VersionId=version)["PolicyVersion"]
+        documents.append(found["Document"])
+    statements = [each for document in documents for each in document["Statement"]]
+    return {each.get("Sid", f"unnamed-{place}"): each for place, each in enumerate(statements)}
+
+
+def may(statement, *actions):
+    """Whether it allows one of `actions`, itself or by a pattern."""
+    patterns = listed(statement["Action"])
+    return statement["Effect"] == "Allow" and any(fnmatch.fnmatchcase(action, pattern) for action in actions for pattern in patterns)
+
+
 def check():
     ec2 = client("ec2")
     (instance,) = instances()
@@ -68,17 +91,15 @@ def check():
 
     iam = client("iam")
     (role,) = [role["RoleName"] for role in iam.list_roles()["Roles"] if role["RoleName"].startswith(NAME)]
-    same("role's policies", iam.list_role_policies(RoleName=role)["PolicyNames"], ["gateway"])
-    policy = iam.get_role_policy(RoleName=role, PolicyName="gateway")["PolicyDocument"]
-    allowed = {each["Sid"]: each for each in policy["Statement"]}
-    same("statements", sorted(allowed), ["Artifacts", "Metrics", "Parameters"])
-    names = [arn.split(":parameter")[1] for arn in allowed["Parameters"]["Resource"]]
+    statements = role_statements(iam, role)
+    same("statements", sorted(statements), ["Agent", "Artifacts", "Commands", "Metrics", "Parameters", "Sessions"])
+    reads = {sid for sid, each in statements.items() if may(each, "ssm:GetParameter", "ssm:GetParameters", "kms:Decrypt")}
+    same("what lets it read parameters", reads, {"Parameters"})
+    names = [arn.split(":parameter")[1] for arn in statements["Parameters"]["Resource"]]
     same("parameters", sorted(names), ["/bifrost/openai", "/bifrost/settings"])
-    same("its actions", {each["Sid"]: each["Action"] for each in policy["Statement"]},
+    same("its actions", {sid: statements[sid]["Action"] for sid in ("Parameters", "Artifacts", "Metrics")},
          {"Parameters": "ssm:GetParameters", "Artifacts": "s3:GetObject", "Metrics": "cloudwatch:PutMetricData"})
-    same("namespace", allowed["Metrics"]["Condition"], {"StringEquals": {"cloudwatch:namespace": ["Bifrost/bifrost"]}})
-    attached = iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
-    same("managed policies", [each["PolicyName"] for each in attached], ["AmazonSSMManagedInstanceCore"])
+    same("namespace", statements["Metrics"]["Condition"], {"StringEquals": {"cloudwatch:namespace": ["Bifrost/bifrost"]}})
 
     alarms = client("cloudwatch").describe_alarms()["MetricAlarms"]
     names = sorted(alarm["AlarmName"].removeprefix(f"{NAME}-") for alarm in alarms)
