@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Some(Task::Mock(args)) => mock::run(args),
         Some(Task::Load(args)) => load::run(args),
-        Some(Task::Check) => settings(&cli).map(|_| println!("the settings are fine")),
+        Some(Task::Check) => check(&cli),
         Some(Task::Config(ConfigTask::Show)) => {
             settings(&cli).map(|loaded| print!("{}", loaded.show()))
         }
@@ -45,6 +45,12 @@ fn main() -> ExitCode {
 
 fn settings(cli: &Cli) -> anyhow::Result<config::Loaded> {
     Ok(config::load(&start::sources(cli, None)?)?)
+}
+
+fn check(cli: &Cli) -> anyhow::Result<()> {
+    start::could_serve(cli, &settings(cli)?.config)?;
+    println!("the settings are fine");
+    Ok(())
 }
 
 fn test_telemetry(cli: &Cli) -> anyhow::Result<()> {

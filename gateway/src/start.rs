@@ -8,7 +8,7 @@ use crate::cli::Cli;
 use crate::config::{Config, Environment, Flag, Problem, Problems, Sources, well_known_variables};
 use crate::demo::Child;
 use crate::mock;
-use crate::server::Server;
+use crate::server::{Certificates, Server};
 
 /// The model that the demo's load and its `curl` line ask for.
 const DEMO_MODEL: &str = "demo/gpt-4o-mini";
@@ -100,6 +100,21 @@ pub fn has_a_provider(config: &Config) -> anyhow::Result<()> {
             message,
         }])
         .into());
+    }
+    Ok(())
+}
+
+/// Whether a start with `config` would get as far as its listener: `check` says what [`Server::start`] would refuse.
+///
+/// # Errors
+///
+/// If there is no provider, or the certificate can't be shown to anybody.
+pub fn could_serve(cli: &Cli, config: &Config) -> anyhow::Result<()> {
+    if !cli.demo {
+        has_a_provider(config)?;
+    }
+    if let Some(files) = &config.server.tls {
+        Certificates::read(files)?;
     }
     Ok(())
 }

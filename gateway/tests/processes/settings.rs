@@ -114,3 +114,37 @@ fn what_is_wrong_is_said_all_at_once() {
     assert_eq!(complained.lines().count(), 2, "{complained}");
     assert_eq!(output.status.code(), Some(78));
 }
+
+#[test]
+fn a_check_refuses_what_a_start_would_refuse() {
+    let mut without_provider = gateway();
+    without_provider.arg("check");
+    refuses(
+        without_provider,
+        "or name a provider in a file (--config); or try --demo",
+    );
+
+    // Each is well-formed, and the key is another certificate's.
+    let place = Place::new();
+    let [one, other] = [(), ()]
+        .map(|()| rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap());
+    let certificate = place.settings("chain.pem", &one.cert.pem());
+    let key = place.settings("key.pem", &other.signing_key.serialize_pem());
+    let output = with_variables(&[
+        ("OPENAI_API_KEY", CANARY),
+        (
+            "BIFROST_SERVER__TLS__CERTIFICATE",
+            certificate.to_str().unwrap(),
+        ),
+        ("BIFROST_SERVER__TLS__KEY", key.to_str().unwrap()),
+    ])
+    .arg("check")
+    .output()
+    .unwrap();
+    let complained = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{complained}");
+    assert!(
+        complained.contains("server.tls.certificate"),
+        "{complained}"
+    );
+}
