@@ -95,6 +95,7 @@ resource "aws_cloudwatch_metric_alarm" "gateway" {
   alarm_name          = "${var.name}-${each.key}"
   alarm_description   = each.value.about
   namespace           = local.namespace
+  dimensions          = { InstanceId = aws_instance.gateway.id }
   metric_name         = each.value.metric
   statistic           = "Average"
   comparison_operator = "GreaterThanOrEqualToThreshold"
@@ -104,6 +105,9 @@ resource "aws_cloudwatch_metric_alarm" "gateway" {
   treat_missing_data  = each.value.missing
   alarm_actions       = var.alarm_topic_arns
   ok_actions          = var.alarm_topic_arns
+
+  # They stay with the instance before until the new one is ready.
+  depends_on = [aws_ssm_association.ready]
 }
 
 # Each alarm's limit is a line in its picture. An account's first three dashboards cost nothing.
@@ -124,7 +128,7 @@ resource "aws_cloudwatch_dashboard" "gateway" {
       ],
       [for alarm in local.gateway_alarms : {
         title   = { QueueWait = "Queue wait, µs", Load = "Requests a second", Memory = "Memory, %" }[alarm.metric]
-        metrics = [[local.namespace, alarm.metric]]
+        metrics = [[local.namespace, alarm.metric, "InstanceId", aws_instance.gateway.id]]
         limit   = alarm.threshold
       }],
       ) : {

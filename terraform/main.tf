@@ -10,11 +10,8 @@ locals {
     {
       REGION             = var.region
       DELIVERY           = local.delivery
-      PORT               = var.port
-      SCHEME             = local.scheme
       SETTINGS_PARAMETER = local.settings_parameter
       NAMESPACE          = local.namespace
-      PUBLISH            = var.threshold_alarms ? "1" : ""
     },
     local.delivery != "source" ? {} : {
       RUSTUP_URL    = var.rustup_url
@@ -39,6 +36,8 @@ locals {
     }
     "/etc/sysctl.d/90-bifrost.conf"               = { mode = "0644", text = file("${path.module}/templates/sysctl.conf") }
     "/etc/systemd/system/bifrost.service"         = { mode = "0644", text = file("${path.module}/templates/bifrost.service") }
+    "/etc/systemd/journald.conf.d/bifrost.conf"   = { mode = "0644", text = file("${path.module}/templates/journald.conf") }
+    "/etc/systemd/system/bifrost-boot.service"    = { mode = "0644", text = file("${path.module}/templates/bifrost-boot.service") }
     "/etc/systemd/system/bifrost-metrics.service" = { mode = "0644", text = file("${path.module}/templates/bifrost-metrics.service") }
     "/etc/systemd/system/bifrost-metrics.timer"   = { mode = "0644", text = file("${path.module}/templates/bifrost-metrics.timer") }
     "/usr/local/lib/bifrost/boot"                 = { mode = "0755", text = file("${path.module}/templates/boot.sh") }
@@ -53,7 +52,8 @@ locals {
       permissions = content.mode
       content     = content.text
     }]
-    runcmd = [["/usr/local/lib/bifrost/boot"]]
+    # By a unit, which waits for its end as a command would, and comes again after a reboot.
+    runcmd = [["systemctl", "enable", "--now", "bifrost-boot.service"]]
   })
   user_data = base64gzip("#cloud-config\n${local.cloud_config}")
 }

@@ -14,8 +14,9 @@ locals {
   # Credits: AWS's table. One is a minute of one vCPU.
   credits = lookup({
     small = { earned = 24, most = 576 }, medium = { earned = 24, most = 576 },
-    large = { earned = 36, most = 864 }, xlarge = { earned = 96, most = 2304 },
+    large = { earned = 36, most = 864 }, xlarge = { earned = 96, most = 2304 }, "2xlarge" = { earned = 192, most = 4608 },
   }, split(".", var.instance_type)[1], null)
+  vcpus = lookup({ xlarge = 4, "2xlarge" = 8 }, split(".", var.instance_type)[1], 2)
 }
 
 output "endpoint" {
@@ -57,12 +58,12 @@ output "logs_command" {
 
 output "reload_command" {
   description = "Puts the settings of the last `apply` in force, without a restart."
-  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl reload bifrost && systemctl status --no-pager --lines 5 bifrost\"]}'"
+  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl reload bifrost; sudo systemctl status --no-pager --lines 10 bifrost\"]}'"
 }
 
 output "restart_command" {
   description = "Fetches the secrets again, as after a key was rotated, and drains before it starts anew."
-  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl restart bifrost && systemctl status --no-pager --lines 5 bifrost\"]}'"
+  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl restart bifrost; sudo systemctl status --no-pager --lines 10 bifrost\"]}'"
 }
 
 output "dashboard_url" {
@@ -82,7 +83,7 @@ output "credit_runway" {
   value = !local.is_burstable || local.credits == null ? "no CPU credits are known of for ${var.instance_type}" : format(
     "earns %d credits an hour up to %d: for ever at %d %% CPU, %.0f hours at 100 %% from a full balance; then %s",
     local.credits.earned, local.credits.most, local.baseline_percent,
-    local.credits.most / ((local.credits.most == 2304 ? 240 : 120) - local.credits.earned),
+    local.credits.most / (60 * local.vcpus - local.credits.earned),
     var.cpu_credits == "unlimited" ? "$0.05 per vCPU and hour" : "it slows down to its baseline",
   )
 }

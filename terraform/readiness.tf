@@ -12,7 +12,8 @@ resource "aws_ssm_association" "ready" {
   }
 
   parameters = {
-    commands         = "cloud-init status --wait && systemctl is-active bifrost.service"
+    # cloud-init alone does not tell: after a reboot in the first boot it takes its commands for done.
+    commands         = "cloud-init status --wait; until grep -q '^ready\\|^failed' /var/lib/bifrost/boot-state; do sleep 5; done; cat /var/lib/bifrost/boot-state; grep -q ^ready /var/lib/bifrost/boot-state && systemctl is-active bifrost.service"
     executionTimeout = "2400"
   }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Once, when the instance starts for the first time: brings the programs onto it and starts the gateway. What it does,
-# and how it ended, is in /var/log/bifrost-boot.log and /var/lib/bifrost/boot-state: "ready", or "failed" and at what.
+# Once, when the instance starts for the first time, and again if it was rebooted in the middle: brings the programs onto
+# it and starts the gateway. bifrost-boot.service runs it; what it does, and how it ended, is in /var/log/bifrost-boot.log and /var/lib/bifrost/boot-state: "ready", or "failed" and at what.
 set -euo pipefail
 
 log=/var/log/bifrost-boot.log
@@ -9,7 +9,6 @@ work=/var/tmp/bifrost-boot # on disk: /tmp is memory
 step=begin
 
 mkdir -p "$(dirname "$state")" "$work"
-exec > >(tee -a "$log") 2>&1
 
 begin() {
     step=$1
@@ -124,13 +123,17 @@ rm -rf "$work"
 begin 'starting the gateway'
 /usr/local/bin/bifrost-gateway --version
 systemctl daemon-reload
+systemctl try-restart systemd-journald.service
 systemctl enable --quiet bifrost.service
 systemctl start bifrost.service
-if [ -n "$PUBLISH" ]; then systemctl enable --quiet --now bifrost-metrics.timer; fi
 
 begin 'waiting until it is ready'
+# What the settings' parameter said of it, as fetched for that start.
+# shellcheck disable=SC1091 # written by fetch-settings
+. /run/bifrost-secrets/facts.env
 # By its address alone: the certificate is for the name that clients use.
 retry curl --insecure --fail --silent --show-error --max-time 5 "$SCHEME://127.0.0.1:$PORT/readyz"
 
 begin 'done'
+touch /var/lib/bifrost/booted
 printf 'ready\n' >"$state"

@@ -21,7 +21,7 @@ if [ "$(id -u)" -ne 0 ]; then echo 'SKIPPED: it takes root to boot a container' 
 work=$(mktemp -d)
 # shellcheck source=terraform/tests/local/environment.sh
 source "$tests/local/environment.sh"
-port=$(free_port)
+port=$(low_port) next_port=$(low_port)
 container='' mock_pid='' moto_pid='' files_pid='' names_pid=''
 passed=0 failed=0
 
@@ -71,7 +71,7 @@ read_back() { "$cache/moto/bin/python" "$tests/local/read_back.py" "$moto" "$@";
 
 # It ends with its standard input.
 mkfifo "$work/open"
-"$programs/bifrost-gateway" mock --delay 1s <"$work/open" >"$work/mock" &
+"$programs/bifrost-gateway" mock --delay 2s <"$work/open" >"$work/mock" &
 mock_pid=$!
 exec {provider}>"$work/open"
 until_true 10 grep -q 127.0.0.1 "$work/mock"
@@ -180,8 +180,8 @@ ln -s /opt/rust/bin/cargo /opt/rust/bin/rustc "$CARGO_HOME/bin/"
 RUSTUP
     binds=(--bind-ro="$(rustc --print sysroot):/opt/rust")
     patience=3600
-    mkdir -p "$machine/etc/systemd/system/cloud-final.service.d"
-    printf '[Service]\nEnvironment=CARGO_BUILD_JOBS=%s\n' "${CARGO_BUILD_JOBS:-2}" >"$machine/etc/systemd/system/cloud-final.service.d/jobs.conf"
+    mkdir -p "$machine/etc/systemd/system/bifrost-boot.service.d"
+    printf '[Service]\nEnvironment=CARGO_BUILD_JOBS=%s\n' "${CARGO_BUILD_JOBS:-2}" >"$machine/etc/systemd/system/bifrost-boot.service.d/jobs.conf"
 }
 
 leader() { pgrep --parent "$container" | head -n 1; }
@@ -213,7 +213,21 @@ chat() {
 property() { inside systemctl show --value --property "$1" bifrost.service; }
 watcher() { inside runuser -u watcher -- "$@"; }
 
-boots() { [ "$(state)" = ready ] || { cat "$machine/var/log/bifrost-boot.log" && tail -n 60 "$work/console" && return 1; }; }
+# As Session Manager's user, who is in no group and may use sudo: the command that an output prints.
+printed() {
+    terraform -chdir="$work/module/terraform" output -raw "$1" | sed "s/.*--parameters '\(.*\)'\$/\1/" |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["command"][0])'
+}
+in_session() { inside runuser -u session -- sh -c "$(printed "$1")"; }
+
+boots() {
+    [ "$(state)" = ready ] || { cat "$machine/var/log/bifrost-boot.log" && tail -n 60 "$work/console" && return 1; }
+    # It would go on after a reboot in the middle, and does nothing once it is done.
+    inside systemctl is-enabled bifrost-boot.service
+    cp "$machine/var/log/bifrost-boot.log" "$work/boot.log"
+    inside systemctl start bifrost-boot.service
+    cmp "$work/boot.log" "$machine/var/log/bifrost-boot.log"
+}
 cloud_init_is_done() {
     inside cloud-init status --wait --long
     inside cloud-init status | grep 'status: done'
@@ -232,6 +246,9 @@ fails_clearly() {
     refused inside cloud-init status --wait >"$work/status"
     grep 'status: error' "$work/status"
     refused inside systemctl is-active bifrost.service
+    # The next start of the machine tries again.
+    refused inside systemctl start bifrost-boot.service
+    [ "$(grep -c 'computed checksum did NOT match' "$machine/var/log/bifrost-boot.log")" -eq 2 ]
     [ ! -e "$machine/usr/local/bin/bifrost-gateway" ]
 }
 takes_the_newer_rust() {
@@ -261,7 +278,6 @@ others_see_nothing() {
     inside useradd stranger
     refused inside runuser -u stranger -- ls /run/bifrost
     refused inside runuser -u stranger -- bifrost-dashboard --once 2>&1 | grep 'usermod -aG bifrost stranger'
-    # As Session Manager's user, who is in no group and may use sudo.
     inside useradd session
     printf 'session ALL=(ALL) NOPASSWD:ALL\n' >"$machine/etc/sudoers.d/session"
     inside runuser -u session -- bifrost-dashboard --once | grep LIVE
@@ -270,11 +286,17 @@ keeps_the_secret() {
     # It is there, as it was given, and nowhere but there.
     [ "$(inside cat /run/bifrost-secrets/OPENAI_API_KEY)" = "$secret" ]
     inside journalctl --no-pager >"$work/journal"
-    refused grep -rlF "${secret%%\"*}" "$work/journal" "$machine/etc" "$machine/var/log" "$machine/var/lib" "$work/console" "$work/module/terraform"
+    local found
+    # Status 2, that something could not be read, is no answer.
+    found=$(grep -rlF --devices=skip "${secret%%\"*}" "$work/journal" "$machine/etc" "$machine/var/log" "$machine/var/lib" "$work/console" "$work/module/terraform") || [ $? -eq 1 ]
+    [ -z "$found" ] || { echo "$found" && return 1; }
 }
+has_figures() { read_back metrics | grep -q 'Load Memory'; }
+# By itself, a minute after the gateway's start.
 publishes() {
-    inside systemctl start bifrost-metrics.service
-    read_back metrics | grep -q 'Load Memory'
+    inside systemctl is-active bifrost-metrics.timer
+    until_true 120 has_figures
+    read_back metrics i-test
 }
 change() { settings "$1" && applied apply -auto-approve; }
 knows_the_other_model() { curl --silent "$api/v1/models" | grep -q other-model; }
@@ -282,14 +304,18 @@ reloads() {
     local before
     before=$(property MainPID)
     change "{ providers = { openai = { base_url = \"$provider_url\" }, other = { base_url = \"$provider_url\", keyless = true, models = [\"other-model\"] } } }"
-    inside systemctl reload bifrost.service
+    in_session reload_command | tee "$work/status"
+    grep 'Active: active' "$work/status"
     until_true 10 knows_the_other_model
     [ "$(property MainPID)" = "$before" ]
 }
 refuses_wrong_settings() {
     change '{ log = { level = "loud" } }'
+    inside sh -c 'cat /run/bifrost-secrets/*' | sha256sum >"$work/before"
+    # The command shows why, though its user may not read the journal.
+    in_session reload_command 2>&1 | grep 'log.level'
     refused inside systemctl reload bifrost.service
-    inside journalctl --unit bifrost.service --no-pager --lines 20 | grep 'log.level'
+    inside sh -c 'cat /run/bifrost-secrets/*' | sha256sum | cmp - "$work/before"
     chat
 }
 # One and the same monitor sees the gateway go and come, and then has nobody to tell. Nothing that came in by `inside` may
@@ -313,10 +339,24 @@ comes_back() {
     chat
     watcher bifrost-dashboard --json | grep "\"pid\": $(property MainPID)"
 }
+# Other port, no figures: the same machine, by a restart.
+moves() {
+    settings "{ providers = { openai = { base_url = \"$provider_url\" } } }"
+    printf 'port = %s\nthreshold_alarms = false\n' "$next_port" >"$work/module/terraform/later.auto.tfvars"
+    local before
+    before=$(terraform -chdir="$work/module/terraform" output -raw instance_id)
+    applied apply -auto-approve
+    [ "$(terraform -chdir="$work/module/terraform" output -raw instance_id)" = "$before" ]
+    in_session restart_command | grep 'Active: active'
+    curl --silent --show-error --fail "http://127.0.0.1:$next_port/readyz"
+    refused is_ready
+    [ "$(inside systemctl is-active bifrost-metrics.timer)" = inactive ]
+}
+is_in_flight() { watcher bifrost-dashboard --json | grep -q '"in_flight": [1-9]'; }
 drains() {
     chat >"$work/answer" &
     local request=$!
-    sleep 0.4
+    until_true 2 is_in_flight
     inside systemctl stop bifrost.service
     wait "$request"
     grep -q '"content"' "$work/answer"
@@ -343,10 +383,12 @@ check 'the monitor shows it to a member of its group' monitor_shows_it
 check 'nobody else sees figures or secrets' others_see_nothing
 check 'the running unit exposes little' exposes_little
 check 'the key is in memory, and nowhere else' keeps_the_secret
-check 'figures reach CloudWatch' publishes
 check 'a reload puts settings in force' reloads
 check 'a reload with wrong settings fails and changes nothing' refuses_wrong_settings
 check 'a gateway that was killed comes back, and the monitor follows' comes_back
+check 'figures reach CloudWatch' publishes
+check 'another port comes with a restart, on the same instance' moves
+api=http://127.0.0.1:$next_port
 check 'a stop lets a request finish' drains
 check 'the unit starts with the machine' restarts_with_the_machine
 

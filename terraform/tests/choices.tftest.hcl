@@ -84,6 +84,18 @@ run "standard_credits" {
   }
 }
 
+run "large" {
+  command = plan
+  variables {
+    instance_type = "t3.2xlarge"
+  }
+
+  assert {
+    condition     = startswith(output.credit_runway, "earns 192 credits an hour up to 4608: for ever at 40 % CPU, 16 hours at 100 %")
+    error_message = output.credit_runway
+  }
+}
+
 run "no_credits" {
   command = plan
   variables {
@@ -107,6 +119,7 @@ run "no_credits" {
 run "open" {
   command = apply
   variables {
+    subnet_id             = "subnet-0123456789abcdef0"
     allowed_cidr_blocks   = ["203.0.113.0/24", "2001:db8::/48"]
     client_keys_parameter = "/bifrost/clients"
     tls = {
@@ -201,7 +214,7 @@ run "watched" {
     error_message = "limits in the pictures"
   }
   assert {
-    condition     = strcontains(local.files["/etc/bifrost/boot.env"].text, "PUBLISH='1'")
+    condition     = jsondecode(aws_ssm_parameter.settings.value).publish
     error_message = "the timer is not started"
   }
 }
@@ -247,4 +260,35 @@ run "nobody_to_ask" {
   }
 
   expect_failures = [aws_ssm_parameter.settings]
+}
+
+# In bytes: 2,000 characters of two each.
+run "more_than_a_parameter_holds" {
+  command = plan
+  variables {
+    settings = { log = { level = join("", [for _ in range(1000) : "ää"]) } }
+  }
+
+  expect_failures = [aws_ssm_parameter.settings]
+}
+
+run "keys_that_are_only_named" {
+  command = plan
+  variables {
+    settings = {
+      client_keys = [{ name = "ci", value = "env.CI_KEY" }]
+      admin       = { keys = "env.ADMIN_ONE, env.ADMIN_TWO" }
+      providers = {
+        a = { keys = "env.A,env.B", headers = { X-Team-Key = "env.TEAM", x-team = "ml" }, proxy = "env.PROXY" }
+        b = { keys = ["env.A", { name = "b", value = "env.B" }, { value_file = "/run/bifrost-secrets/B" }] }
+        c = { keys = { main = { value = "env.A", weight = 0.5 }, spare = "env.B" } }
+        d = { keys = { value = "env.A", weight = 1 }, base_url = "https://example.com/v1" }
+      }
+    }
+  }
+
+  assert {
+    condition     = length(jsondecode(aws_ssm_parameter.settings.value).settings.providers) == 4
+    error_message = "names of secrets are refused"
+  }
 }

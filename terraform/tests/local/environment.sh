@@ -49,6 +49,21 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
+# For the gateway: below what the kernel gives to outgoing connections.
+low_port() {
+    python3 - <<'PYTHON'
+import random, socket
+for port in random.sample(range(9000, 10240), 1240):
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+    print(port)
+    break
+PYTHON
+}
+
 # until_true SECONDS COMMAND…
 until_true() {
     local end=$((SECONDS + $1))

@@ -86,6 +86,7 @@ SimpleSystemManagerResponse.create_association = keep_association
 SimpleSystemManagerResponse.update_association = keep_association
 SimpleSystemManagerResponse.describe_association = lambda self: described(self._get_param("AssociationId"))
 SimpleSystemManagerResponse.delete_association = forget_association
+SimpleSystemManagerResponse.list_associations = lambda self: ActionResult({"Associations": list(associations.values())})
 Monitoring.monitor_instances = set_monitoring("enabled")
 Monitoring.unmonitor_instances = set_monitoring("disabled")
 

@@ -4,7 +4,7 @@
     read_back.py URL check                 after an apply with the defaults
     read_back.py URL setting PATH VALUE    of the gateway, as the instance would fetch it
     read_back.py URL user-data [--packed]  as cloud-init would unpack them, or as EC2 has them
-    read_back.py URL metrics               names of those that were published
+    read_back.py URL metrics [INSTANCE]    names of those that were published, and that each is that instance's
     read_back.py URL nothing-left          after a destroy
 """
 
@@ -105,8 +105,8 @@ def check():
     names = sorted(alarm["AlarmName"].removeprefix(f"{NAME}-") for alarm in alarms)
     same("alarms", names, ["charged", "cpu", "hardware", "load", "memory", "network-in", "network-out", "queue-wait",
                            "reachable", "surplus"])
-    of = {dimension["Value"] for alarm in alarms for dimension in alarm["Dimensions"]}
-    same("alarms' instance", of, {id})
+    for alarm in alarms:
+        same(alarm["AlarmName"], alarm["Dimensions"], [{"Name": "InstanceId", "Value": id}])
     body = client("cloudwatch").get_dashboard(DashboardName=NAME)["DashboardBody"]
     same("widgets", len(json.loads(body)["widgets"]), 6)
 
@@ -142,6 +142,14 @@ def nothing_left():
     same("addresses", client("ec2").describe_addresses()["Addresses"], [])
     same("alarms", client("cloudwatch").describe_alarms()["MetricAlarms"], [])
     same("buckets", client("s3").list_buckets()["Buckets"], [])
+    iam = client("iam")
+    same("roles", [role["RoleName"] for role in iam.list_roles()["Roles"]], [])
+    same("instance profiles", iam.list_instance_profiles()["InstanceProfiles"], [])
+    same("VPCs", client("ec2").describe_vpcs(Filters=[{"Name": "is-default", "Values": ["false"]}])["Vpcs"], [])
+    groups = client("ec2").describe_security_groups()["SecurityGroups"]
+    same("security groups", [group["GroupName"] for group in groups if group["GroupName"] != "default"], [])
+    same("dashboards", client("cloudwatch").list_dashboards()["DashboardEntries"], [])
+    same("associations", client("ssm").list_associations()["Associations"], [])
     names = [each["Name"] for each in client("ssm").describe_parameters()["Parameters"]]
     same("parameters", [name for name in names if name.startswith("/bifrost")], ["/bifrost/openai"])
 
@@ -155,6 +163,8 @@ elif task == "setting":
     setting(*rest)
 elif task == "metrics":
     found = client("cloudwatch").list_metrics(Namespace=f"Bifrost/{NAME}")["Metrics"]
+    for metric in found if rest else []:
+        same("dimensions", metric["Dimensions"], [{"Name": "InstanceId", "Value": rest[0]}])
     print(*sorted({metric["MetricName"] for metric in found}))
 elif task == "user-data" and rest == ["--packed"]:
     sys.stdout.buffer.write(user_data())

@@ -64,7 +64,7 @@ class Units(unittest.TestCase):
 
     def test_systemd_understands_them(self):
         units = [str(unit) for unit in sorted(self.place.iterdir())]
-        self.assertEqual(len(units), 3)
+        self.assertEqual(len(units), 4)
         done = run("systemd-analyze", "verify", "--man=no", *units)
         said = "".join(line for line in done.stderr.splitlines(True) if str(self.place) in line)
         self.assertEqual((done.returncode, said), (0, ""), done.stderr)
@@ -103,12 +103,17 @@ class FetchSettings(unittest.TestCase):
         "settings": {"log": {"access": True}},
         "variables": {"OPENAI_API_KEY": "/bifrost/openai"},
         "files": {"tls-key.pem": "/a/key"},
+        "port": 8080,
+        "scheme": "https",
+        "publish": False,
     }
 
     def setUp(self):
         self.place = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.fetch = script("fetch_settings")
         self.fetch.DIRECTORY = self.place / "secrets"
+        self.fetch.LAST = self.place / "last-settings.json"
+        self.fetch.SYSTEMCTL = str(self.place / "systemctl")
         self.fetch.FACTS = self.place / "boot.env"
         self.fetch.GATEWAY = str(self.place / "gateway")
         self.fetch.PAUSES = [0, 0]
@@ -117,6 +122,7 @@ class FetchSettings(unittest.TestCase):
         self.fetch.FACTS.write_text("REGION='eu-central-1'\nSETTINGS_PARAMETER='/bifrost/settings'\n")
         self.parameters = {**self.PARAMETERS, "/bifrost/settings": json.dumps(self.WANTED)}
         self.gateway("exit 0")
+        self.program("systemctl", f'echo "$@" >>{self.place}/asked')
         self.calls = []
         self.fetch.call = self.ssm
 
@@ -128,7 +134,10 @@ class FetchSettings(unittest.TestCase):
         return types.SimpleNamespace(returncode=0, stdout=answer, stderr="")
 
     def gateway(self, body):
-        path = self.place / "gateway"
+        self.program("gateway", body)
+
+    def program(self, name, body):
+        path = self.place / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
@@ -141,6 +150,14 @@ class FetchSettings(unittest.TestCase):
     def read(self, name):
         return (self.place / "secrets" / name).read_text()
 
+    def whole(self):
+        """All that is there, byte for byte, and by which name it is reached."""
+        content = {path.name: path.read_bytes() for path in (self.place / "secrets").iterdir()}
+        return content, os.readlink(self.place / "secrets"), sorted(path.name for path in self.place.iterdir())
+
+    def set(self, **changes):
+        self.parameters["/bifrost/settings"] = json.dumps({**self.WANTED, **changes})
+
     def test_everything_is_there_and_only_for_the_gateway(self):
         self.assertEqual(self.main("start"), (0, ""))
         self.assertEqual(json.loads(self.read("settings.json")), {"log": {"access": True}})
@@ -148,14 +165,15 @@ class FetchSettings(unittest.TestCase):
         self.assertEqual(self.read("OPENAI_API_KEY"), 'sk-"$1`\\')
         self.assertEqual(self.read("tls-key.pem"), "-----BEGIN\nKEY\n")
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (self.place / "secrets").iterdir()}
-        self.assertEqual(modes, dict.fromkeys(["OPENAI_API_KEY", "environment", "settings.json", "tls-key.pem"], 0o400))
+        self.assertEqual(modes, dict.fromkeys(["OPENAI_API_KEY", "environment", "facts.env", "settings.json", "tls-key.pem"], 0o400))
         self.assertEqual(stat.S_IMODE((self.place / "secrets").stat().st_mode), 0o711)
         self.assertEqual([region for region, _ in self.calls], ["eu-central-1"] * 2)
+        self.assertEqual(self.read("facts.env"), "PORT=8080\nSCHEME=https\n")
 
     def test_more_than_ten_are_asked_for_in_turn(self):
         names = {f"KEY_{number}": f"/key/{number}" for number in range(23)}
         self.parameters.update(dict.fromkeys(names.values(), "x"))
-        self.parameters["/bifrost/settings"] = json.dumps({"settings": {}, "variables": names, "files": {}})
+        self.parameters["/bifrost/settings"] = json.dumps({**self.WANTED, "variables": names, "files": {}})
         self.assertEqual(self.main("start")[0], 0)
         self.assertEqual([len(asked) for _, asked in self.calls], [1, 10, 10, 3])
 
@@ -179,14 +197,90 @@ class FetchSettings(unittest.TestCase):
 
     def test_wrong_settings_change_nothing_at_a_reload_and_do_not_stop_a_restart(self):
         self.assertEqual(self.main("start")[0], 0)
+        before = self.whole()
         self.gateway("echo log.level: expected one of error, warn >&2; exit 78")
-        self.parameters["/bifrost/settings"] = json.dumps({**self.WANTED, "settings": {"log": {"level": "loud"}}})
+        self.set(settings={"log": {"level": "loud"}})
+        # Nor does what else is new, which a value_file might read, and the gateway at its next look.
+        self.parameters.update({"/bifrost/openai": "sk-new", "/a/key": "another"})
         status, said = self.main("reload")
         self.assertEqual((status, said), (1, "log.level: expected one of error, warn\n"))
-        self.assertEqual(json.loads(self.read("settings.json")), {"log": {"access": True}})
+        self.assertEqual(self.whole(), before)
         status, said = self.main("start")
         self.assertEqual(status, 0)
         self.assertIn("going on with the settings that were fetched before", said)
+        self.assertEqual(self.whole(), before)
+
+    def test_a_reload_puts_all_in_force_and_leaves_nothing_of_before(self):
+        self.assertEqual(self.main("start")[0], 0)
+        _, before, names = self.whole()
+        self.set(settings={"log": {"access": False}}, files={})
+        self.assertEqual(self.main("reload"), (0, ""))
+        content, after, left = self.whole()
+        self.assertEqual(sorted(content), ["OPENAI_API_KEY", "environment", "facts.env", "settings.json"])
+        self.assertEqual(json.loads(content["settings.json"]), {"log": {"access": False}})
+        self.assertNotEqual(after, before)
+        self.assertEqual(len(left), len(names))
+
+    def test_the_files_that_are_checked_are_the_new_ones(self):
+        key = {"key": str(self.place / "secrets" / "tls-key.pem")}
+        self.set(settings=key)
+        self.gateway("""grep -q "$(sed 's/.*"key": "\\(.*\\)".*/\\1/' "$2" | xargs cat | tail -n 1)" <<END\nold\nnew\nEND""")
+        self.parameters["/a/key"] = "new"
+        self.assertEqual(self.main("start"), (0, ""))
+        self.assertEqual(json.loads(self.read("settings.json")), key)
+
+    def test_after_a_reboot_the_last_good_settings_are_taken(self):
+        self.assertEqual(self.main("start")[0], 0)
+        shutil.rmtree((self.place / "secrets").resolve())
+        (self.place / "secrets").unlink()
+        self.set(settings=5)
+        self.parameters["/bifrost/openai"] = "sk-rotated"
+        status, said = self.main("start")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(json.loads(self.read("settings.json")), {"log": {"access": True}})
+        self.assertEqual(self.read("OPENAI_API_KEY"), "sk-rotated")
+        self.assertNotIn("sk-", self.fetch.LAST.read_text())
+
+    def test_a_document_that_somebody_wrote_by_hand_is_no_outage(self):
+        self.assertEqual(self.main("start")[0], 0)
+        before = self.whole()
+        for text in ("no json", "[]", "5", "{}", json.dumps({**self.WANTED, "files": {"../x": "/a/key"}}),
+                     json.dumps({**self.WANTED, "variables": {"A": 5}}), json.dumps({**self.WANTED, "files": ["a"]})):
+            self.parameters["/bifrost/settings"] = text
+            status, said = self.main("reload")
+            self.assertEqual(status, 1, text)
+            self.assertTrue(said.startswith("the settings' parameter"), said)
+            self.assertEqual(self.main("start")[0], 0, text)
+            self.assertEqual(self.whole(), before)
+
+    def test_a_variable_that_the_process_lacks_takes_a_restart(self):
+        self.assertEqual(self.main("start")[0], 0)
+        before = self.whole()
+        self.set(variables={"OPENAI_API_KEY": "/bifrost/openai", "GROQ_API_KEY": "/bifrost/openai"})
+        status, said = self.main("reload")
+        self.assertEqual((status, said), (1, "a reload can't set or take away variables, only a restart can: GROQ_API_KEY\n"))
+        self.assertEqual(self.whole(), before)
+        self.assertEqual(self.main("start"), (0, ""))
+        self.assertIn("GROQ_API_KEY", self.read("environment"))
+
+    def test_a_variable_that_has_changed_is_told_of(self):
+        self.assertEqual(self.main("start")[0], 0)
+        self.parameters["/bifrost/openai"] = "sk-rotated"
+        status, said = self.main("reload")
+        self.assertEqual((status, said), (0, "a variable's value has changed: a restart puts it in force, or value_file\n"))
+
+    def test_figures_are_published_while_the_settings_say_so(self):
+        for publish in (True, False):
+            self.set(publish=publish)
+            self.assertEqual(self.main("start")[0], 0)
+        asked = (self.place / "asked").read_text()
+        self.assertEqual(asked, "--no-block start bifrost-metrics.timer\n--no-block stop bifrost-metrics.timer\n")
+
+    def test_a_check_has_no_variable_of_an_earlier_start(self):
+        self.gateway('[ -z "${GROQ_API_KEY+set}" ]')
+        os.environ["GROQ_API_KEY"] = "of the unit"
+        self.addCleanup(os.environ.pop, "GROQ_API_KEY")
+        self.assertEqual(self.main("start"), (0, ""))
 
     def test_the_gateway_checks_what_it_will_get(self):
         self.gateway('[ "$OPENAI_API_KEY" = \'sk-"$1`\\\' ] && grep -q access "$2" && [ "$1 $3" = "--config check" ]')
@@ -194,11 +288,19 @@ class FetchSettings(unittest.TestCase):
 
 
 class PublishMetrics(unittest.TestCase):
-    def data(self, queue_wait, load, memory):
+    def data(self, queue_wait, load, memory, state="live"):
         triggers = {"queue_wait": queue_wait, "load": load, "memory": memory}
         triggers = {name: {"mean_60s": value} for name, value in triggers.items()}
-        published = script("publish_metrics").data({"triggers": triggers, "memory_limit": 4_000})
+        figures = {"state": state, "triggers": triggers, "memory_limit": 4_000}
+        published = script("publish_metrics").data(figures, "i-1")
+        for each in published:
+            self.assertEqual(each["Dimensions"], [{"Name": "InstanceId", "Value": "i-1"}])
         return {each["MetricName"]: (each["Value"], each["Unit"]) for each in published}
+
+    def test_a_gateway_that_has_died_leaves_its_alarm_without_figures(self):
+        for state in ("dead", "stale", "stopped"):
+            self.assertEqual(self.data(75_500, 4_000, 3_000, state), {}, state)
+        self.assertEqual(len(self.data(75_500, 4_000, 3_000, "draining")), 3)
 
     def test_figures_have_the_units_of_the_alarms(self):
         expected = {"QueueWait": (75.5, "Microseconds"), "Load": (4_000, "Count/Second"), "Memory": (75.0, "Percent")}
