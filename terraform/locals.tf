@@ -2,7 +2,7 @@
 locals {
   is_open      = length(var.allowed_cidr_blocks) > 0
   makes_vpc    = var.subnet_id == null
-  is_burstable = can(regex("^t[0-9]", var.instance_type))
+  is_burstable = can(regex("^t3a?\\.", var.instance_type))
   subnet_id    = local.makes_vpc ? aws_subnet.public[0].id : var.subnet_id
   vpc_id       = local.makes_vpc ? aws_vpc.own[0].id : data.aws_subnet.given[0].vpc_id
   arn_prefix   = "arn:${data.aws_partition.current.partition}"

@@ -5,7 +5,7 @@ data "aws_subnet" "given" {
 }
 
 data "aws_availability_zones" "here" {
-  # checkov:skip=CKV_AWS_394:The first zone is used, whichever others there are
+  # checkov:skip=CKV_AWS_394:One zone is used, whichever others there are
   state = "available"
 
   # Local zones don't have every instance type.
@@ -13,6 +13,23 @@ data "aws_availability_zones" "here" {
     name   = "opt-in-status"
     values = ["opt-in-not-required"]
   }
+}
+
+# Not every zone has every type.
+data "aws_ec2_instance_type_offerings" "here" {
+  count         = local.makes_vpc ? 1 : 0
+  location_type = "availability-zone"
+
+  filter {
+    name   = "instance-type"
+    values = [var.instance_type]
+  }
+}
+
+locals {
+  zones = !local.makes_vpc ? [] : sort(setintersection(
+    data.aws_availability_zones.here.names, data.aws_ec2_instance_type_offerings.here[0].locations
+  ))
 }
 
 resource "aws_vpc" "own" {
@@ -32,9 +49,19 @@ resource "aws_subnet" "public" {
   count             = local.makes_vpc ? 1 : 0
   vpc_id            = aws_vpc.own[0].id
   cidr_block        = cidrsubnet(var.vpc_cidr, 1, 0)
-  availability_zone = data.aws_availability_zones.here.names[0]
+  availability_zone = try(local.zones[0], null)
   # The instance asks for its address itself.
   map_public_ip_on_launch = false
+
+  lifecycle {
+    # Another zone that comes first tomorrow is no reason to move.
+    ignore_changes = [availability_zone]
+
+    precondition {
+      condition     = length(local.zones) > 0
+      error_message = "No zone of ${var.region} has ${var.instance_type}: choose another instance_type or region."
+    }
+  }
 }
 
 resource "aws_internet_gateway" "out" {

@@ -57,6 +57,12 @@ variable "instance_type" {
   }
 
   validation {
+    # Those are not of the Nitro system: they can't be EBS-optimised at will, and credits of a t2 are others. Nor is a Mac.
+    condition     = !can(regex("^([tm]1|t2|m[2-4]|c[134]|cc2|cr1|r[34]|x1e?|i2|d2|h1|hs1|g[23]s?|p[23]|f1|mac[0-9].*)\\.", var.instance_type))
+    error_message = "instance_type is of a generation before Nitro, or a Mac: choose a newer one, such as t3.medium."
+  }
+
+  validation {
     condition     = !can(regex("\\.(nano|micro)$", var.instance_type))
     error_message = "instance_type has less than 2 GB of memory, in which the gateway can't be built or carry its load: choose small or larger."
   }
@@ -131,18 +137,19 @@ variable "public_address" {
 }
 
 variable "port" {
-  description = "Port of the API."
+  description = "Port of the API, below 10240."
   type        = number
   default     = 8080
 
   validation {
-    condition     = var.port >= 1024 && var.port <= 65535 && floor(var.port) == var.port && var.port != 8081
-    error_message = "port has to be from 1024 to 65535, since the gateway has no privilege, and not 8081, which is its admin listener's."
+    # From 10240 on the kernel gives ports to outgoing connections: see templates/sysctl.conf.
+    condition     = var.port >= 1024 && var.port < 10240 && floor(var.port) == var.port && var.port != 8081
+    error_message = "port has to be from 1024 to 10239, since the gateway has no privilege and higher ones are for its own connections, and not 8081, which is its admin listener's."
   }
 }
 
 variable "allowed_cidr_blocks" {
-  description = "IPv4 and IPv6 ranges that may reach the API. None by default: the tunnel needs no open port. Takes `client_keys_parameter` and `tls`."
+  description = "IPv4 ranges that may reach the API, and with `subnet_id` IPv6 ones. None by default: the tunnel needs no open port. Takes `client_keys_parameter` and `tls`."
   type        = list(string)
   default     = []
 
@@ -157,6 +164,11 @@ variable "allowed_cidr_blocks" {
       try(tonumber(split("/", block)[1]) >= (strcontains(block, ":") ? 32 : 8), false)
     ])
     error_message = "allowed_cidr_blocks would open the API to the world: name ranges of /8 or narrower, for IPv6 of /32 or narrower."
+  }
+
+  validation {
+    condition     = var.subnet_id != null || !anytrue([for block in var.allowed_cidr_blocks : strcontains(block, ":")])
+    error_message = "allowed_cidr_blocks has IPv6 ranges, and the VPC that is made has IPv4 only: set subnet_id to one of yours that has both."
   }
 
   validation {
@@ -195,9 +207,9 @@ variable "secret_parameters" {
 
   validation {
     condition = alltrue([for variable, _ in var.secret_parameters :
-      !can(regex("^(PATH|LD_.*|NOTIFY_SOCKET|WATCHDOG_.*|RUNTIME_DIRECTORY|BIFROST_CLIENT_KEYS)$", variable))
+      !can(regex("^(PATH|LD_.*|NOTIFY_SOCKET|WATCHDOG_.*|RUNTIME_DIRECTORY|BIFROST_.*)$", variable))
     ])
-    error_message = "secret_parameters must not set PATH, LD_*, systemd's own variables, or BIFROST_CLIENT_KEYS, which client_keys_parameter is for."
+    error_message = "secret_parameters must not set PATH, LD_*, systemd's own variables, or BIFROST_*: settings and client_keys_parameter are for those."
   }
 
   validation {
@@ -257,16 +269,38 @@ variable "settings" {
   }
 
   validation {
-    condition     = length(jsonencode(var.settings)) <= 3000
-    error_message = "settings has to be at most 3,000 bytes of JSON: one SSM parameter holds 4,096."
+    # Whatever is here lies in Terraform's state, in plain text. A key may be a text (several with commas), a list, one
+    # table, or tables by name; each has to name a variable or a file.
+    condition = alltrue(flatten([
+      for held in concat(
+        [for provider in try(values(var.settings.providers), []) : try(provider.keys, null)],
+        [try(var.settings.client_keys, null), try(var.settings.admin_key, null)],
+        [try(var.settings.admin.keys, null), try(var.settings.admin.key, null)],
+        ) : held == null ? [] : [
+        for key in try([tostring(held)], [{ value = held.value }], [{ value_file = held.value_file }], values(held), [for each in held : each], []) : [
+          for text in split(",", try(tostring(key), tostring(key.value), can(tostring(key.value_file)) ? "env.FILE" : "?")) : can(regex("^\\s*env\\.[A-Z_][A-Z0-9_]*\\s*$", text))
+        ]
+      ]
+    ]))
+    error_message = "settings must not hold keys: put each into an SSM SecureString, name it in secret_parameters, and write env.NAME here."
   }
 
   validation {
-    # Whatever is here lies in Terraform's state, in plain text.
-    condition = length(regexall("\"(value|keys|client_keys|admin_key)\":\"", jsonencode(var.settings))) == length(
-      regexall("\"(value|keys|client_keys|admin_key)\":\"env\\.", jsonencode(var.settings))
-    )
-    error_message = "settings must not hold keys: put each into an SSM SecureString, name it in secret_parameters, and write env.NAME here."
+    condition = alltrue(flatten([
+      for provider in try(values(var.settings.providers), []) : [
+        for header, value in try(provider.headers, {}) : can(regex("^env\\.[A-Z_][A-Z0-9_]*$", value)) if can(regex("auth|key|token|secret|cookie", lower(header)))
+      ]
+    ]))
+    error_message = "settings must not hold keys in headers: write env.NAME there, too, and name it in secret_parameters."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for provider in try(values(var.settings.providers), []) : [
+        for setting in ["proxy", "base_url"] : !strcontains(try(tostring(provider[setting]), ""), "@")
+      ]
+    ]))
+    error_message = "settings must not hold a password in a proxy or base_url: write env.NAME for the whole address, and name it in secret_parameters."
   }
 
   validation {
@@ -313,8 +347,8 @@ variable "release" {
   default = null
 
   validation {
-    condition     = var.release == null || try(can(regex("^https://[^\\s'\"\\\\]+$", var.release.url)), false)
-    error_message = "release.url has to begin with https://."
+    condition     = var.release == null || try(can(regex("^https://[^\\s'\"\\\\@]+$", var.release.url)), false)
+    error_message = "release.url has to begin with https://, and to hold no password: whoever may look at the instance reads it."
   }
 
   validation {

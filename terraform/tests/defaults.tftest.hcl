@@ -44,6 +44,10 @@ run "plan" {
     error_message = "the subnet gives addresses to whatever is in it"
   }
   assert {
+    condition     = aws_subnet.public[0].availability_zone == "us-east-1b"
+    error_message = "a zone that does not have the type"
+  }
+  assert {
     condition     = jsondecode(aws_ssm_parameter.settings.value).settings.server == { listen = "127.0.0.1:8080" }
     error_message = "without client keys it must not listen beyond the instance"
   }

@@ -19,6 +19,10 @@ def release(url="https://example.com/b.tar.gz", sha256=DIGEST):
     return f'release={{ url = "{url}", sha256 = "{sha256}" }}'
 
 
+def provider(setting):
+    return f"settings={{ providers = {{ a = {{ {setting} }} }} }}"
+
+
 def opened(*blocks):
     listed = ", ".join(f'"{block}"' for block in blocks)
     return [f"allowed_cidr_blocks=[{listed}]", TLS, CLIENTS]
@@ -37,6 +41,9 @@ ROWS = [
     ("instance_type names an arm64", ["instance_type=c7gn.large"]),
     ("instance_type names an arm64", ["instance_type=a1.large"]),
     ("instance_type has less than", ["instance_type=t3.micro"]),
+    ("instance_type is of a generation", ["instance_type=t2.medium"]),
+    ("instance_type is of a generation", ["instance_type=m4.large"]),
+    ("instance_type is of a generation", ["instance_type=mac2.metal"]),
     ("cpu_credits has to be", ["cpu_credits=none"]),
     ("ami_id has to be", ["ami_id=ami-123"]),
     ("root_volume_gb has to be", ["root_volume_gb=4"]),
@@ -46,6 +53,7 @@ ROWS = [
     ("public_address = false needs", ["public_address=false"]),
     ("port has to be", ["port=80"]),
     ("port has to be", ["port=8081"]),
+    ("port has to be", ["port=10240"]),
     ("allowed_cidr_blocks has to be", opened("203.0.113.7")),
     ("allowed_cidr_blocks would open", opened("0.0.0.0/0")),
     ("allowed_cidr_blocks would open", opened("0.0.0.0/1", "128.0.0.0/1")),
@@ -53,21 +61,37 @@ ROWS = [
     ("allowed_cidr_blocks would open", opened("0::0/0")),
     ("allowed_cidr_blocks would open", opened("2000::/3")),
     ("allowed_cidr_blocks would open", opened("203.0.113.0/00")),
+    ("allowed_cidr_blocks has IPv6", opened("2001:db8::/48")),
     ("allowed_cidr_blocks needs client_keys_parameter", ['allowed_cidr_blocks=["203.0.113.0/24"]', TLS]),
     ("allowed_cidr_blocks needs tls", ['allowed_cidr_blocks=["203.0.113.0/24"]', CLIENTS]),
     ("egress_ports has to be", ["egress_ports=[70000]"]),
     ("secret_parameters has to name environment", ['secret_parameters={ openai-key = "/bifrost/openai" }']),
     ("secret_parameters must not set", ['secret_parameters={ LD_PRELOAD = "/bifrost/openai" }']),
     ("secret_parameters must not set", ['secret_parameters={ BIFROST_CLIENT_KEYS = "/bifrost/openai" }']),
+    ("secret_parameters must not set", ['secret_parameters={ BIFROST_LOG__LEVEL = "/bifrost/openai" }']),
     ("secret_parameters has to name SSM", ['secret_parameters={ OPENAI_API_KEY = "bifrost/openai" }']),
     ("secret_parameters has to name SSM", ['secret_parameters={ OPENAI_API_KEY = "sk-proj-abc" }']),
     ("client_keys_parameter has to name", ["client_keys_parameter=clients"]),
     ("tls has to name", ['tls={ certificate_parameter = "/a/c", key_parameter = "k" }']),
     ("kms_key_arn has to be", ["kms_key_arn=arn:aws:kms:us-east-1:123456789012:alias/mine"]),
     ("settings has to be an object", ["settings=5"]),
-    ("settings has to be at most", [f'settings={{ log = {{ level = "{"x" * 3000}" }} }}']),
-    ("settings must not hold keys", ['settings={ providers = { a = { keys = [{ value = "sk-abc" }] } } }']),
-    ("settings must not hold keys", ['settings={ client_keys = "abc" }']),
+    ("settings must not hold keys:", [provider('keys = [{ value = "sk-abc" }]')]),
+    ("settings must not hold keys:", [provider('keys = [{ name = "a", value_file = "/f" }, { value = "sk-abc" }]')]),
+    ("settings must not hold keys:", [provider('keys = { value = "sk-abc", weight = 1 }')]),
+    ("settings must not hold keys:", [provider('keys = { main = { value = "sk-abc" } }')]),
+    ("settings must not hold keys:", [provider('keys = { main = "sk-abc" }')]),
+    ("settings must not hold keys:", [provider('keys = ["env.A", "sk-abc"]')]),
+    ("settings must not hold keys:", [provider('keys = "env.A,sk-abc"')]),
+    ("settings must not hold keys:", [provider('keys = "sk-abc"')]),
+    ("settings must not hold keys:", [provider('keys = [{ secret = "sk-abc" }]')]),
+    ("settings must not hold keys:", ['settings={ client_keys = "abc" }']),
+    ("settings must not hold keys:", ['settings={ client_keys = ["abc"] }']),
+    ("settings must not hold keys:", ['settings={ admin_key = "abc" }']),
+    ("settings must not hold keys:", ['settings={ admin = { keys = ["abc"] } }']),
+    ("settings must not hold keys in headers", [provider('headers = { authorization = "Bearer sk-abc" }')]),
+    ("settings must not hold keys in headers", [provider('headers = { X-Api-Key = "sk-abc" }')]),
+    ("settings must not hold a password", [provider('proxy = "http://u:p@proxy:3128"')]),
+    ("settings must not hold a password", [provider('base_url = "https://u:p@example.com/v1"')]),
     ("settings must not set", ['settings={ server = { listen = "0.0.0.0:80" } }']),
     ("settings must not set", ['settings={ telemetry = { segment = "/tmp" } }']),
     ("settings must not set", ['settings={ telemetry = { readers = "owner" } }']),
@@ -76,6 +100,7 @@ ROWS = [
     ("binary_directory has to hold", ["binary_directory=/nonexistent"]),
     ("release.url has to begin", [release(url="http://example.com/b.tar.gz")]),
     ("release.url has to begin", [release(url="https://example.com/'b")]),
+    ("release.url has to begin", [release(url="https://user:token@example.com/b.tar.gz")]),
     ("release.sha256 has to be", [release(sha256="abc")]),
     ("release and binary_directory say", [release(), "binary_directory=./tests/local/programs"]),
     ("rustup_url has to begin", ["rustup_url=http://example.com/rustup.sh"]),
