@@ -139,15 +139,15 @@ def fill(directory, region, wanted):
 
 
 def swap(directory):
-    """Puts `directory` in force, whole and in one step, and takes the one before away."""
-    before = DIRECTORY.resolve() if DIRECTORY.is_symlink() else None
+    """Puts `directory` in force, whole and in one step, and takes away what was before or was left half-done."""
     directory.chmod(0o711)
     link = DIRECTORY.with_name(f".{DIRECTORY.name}")
     link.unlink(missing_ok=True)
     link.symlink_to(directory)
     link.rename(DIRECTORY)
-    if before is not None and before != directory:
-        shutil.rmtree(before, ignore_errors=True)
+    for other in DIRECTORY.parent.glob(f"{DIRECTORY.name}-*"):
+        if other != directory:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def remember(text):

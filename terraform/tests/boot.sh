@@ -220,8 +220,19 @@ printed() {
 }
 in_session() { inside runuser -u session -- sh -c "$(printed "$1")"; }
 
+# What `apply` waits for, and ends with an error by: see readiness.tf.
+is_found_ready() {
+    local command
+    command=$(terraform -chdir="$work/module/terraform" show -json | python3 -c '
+import json, sys
+resources = json.load(sys.stdin)["values"]["root_module"]["resources"]
+print(*[each["values"]["parameters"]["commands"] for each in resources if each["type"] == "aws_ssm_association"])')
+    inside sh -c "$command"
+}
+
 boots() {
     [ "$(state)" = ready ] || { cat "$machine/var/log/bifrost-boot.log" && tail -n 60 "$work/console" && return 1; }
+    is_found_ready | grep '^active'
     # It would go on after a reboot in the middle, and does nothing once it is done.
     inside systemctl is-enabled bifrost-boot.service
     cp "$machine/var/log/bifrost-boot.log" "$work/boot.log"
@@ -242,7 +253,7 @@ answers() {
 fails_clearly() {
     state | grep 'failed: getting the programs by release (exit status 1), see /var/log/bifrost-boot.log'
     grep 'computed checksum did NOT match' "$machine/var/log/bifrost-boot.log"
-    # What ends `apply` with an error: see readiness.tf.
+    refused is_found_ready
     refused inside cloud-init status --wait >"$work/status"
     grep 'status: error' "$work/status"
     refused inside systemctl is-active bifrost.service
