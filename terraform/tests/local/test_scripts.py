@@ -224,9 +224,10 @@ class FetchSettings(unittest.TestCase):
     def test_the_files_that_are_checked_are_the_new_ones(self):
         key = {"key": str(self.place / "secrets" / "tls-key.pem")}
         self.set(settings=key)
-        self.gateway("""grep -q "$(sed 's/.*"key": "\\(.*\\)".*/\\1/' "$2" | xargs cat | tail -n 1)" <<END\nold\nnew\nEND""")
-        self.parameters["/a/key"] = "new"
         self.assertEqual(self.main("start"), (0, ""))
+        self.gateway("""grep -qx new "$(sed 's/.*"key": "\\(.*\\)".*/\\1/' "$2")" """)
+        self.parameters["/a/key"] = "new"
+        self.assertEqual(self.main("reload"), (0, ""))
         self.assertEqual(json.loads(self.read("settings.json")), key)
 
     def test_after_a_reboot_the_last_good_settings_are_taken(self):
