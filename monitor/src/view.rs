@@ -171,6 +171,30 @@ fn wrapped(text: &str, width: u16) -> Vec<String> {
     lines
 }
 
+/// Draws `line` into the first row of `area`. Most lines are made of signs of one cell each: those are put there as they
+/// are, where to look for graphemes first is a sixth of all that a look costs.
+fn put(line: &Line, area: Rect, buffer: &mut Buffer) {
+    let area = area.intersection(buffer.area);
+    let is_plain = |span: &Span| span.content.chars().all(is_one_cell);
+    if area.is_empty() || !line.spans.iter().all(is_plain) {
+        line.render(area, buffer);
+        return;
+    }
+    buffer.set_style(Rect { height: 1, ..area }, line.style);
+    let signs = line.spans.iter().flat_map(|span| {
+        let style = line.style.patch(span.style);
+        span.content.chars().map(move |sign| (sign, style))
+    });
+    for (x, (sign, style)) in (area.x..area.right()).zip(signs) {
+        buffer[(x, area.y)].set_char(sign).set_style(style);
+    }
+}
+
+/// Whether `sign` is known to fill one cell by itself: ASCII, and the signs of units, bars, boxes and curves.
+const fn is_one_cell(sign: char) -> bool {
+    matches!(sign, ' '..='~' | 'µ' | '·' | '…' | '─'..='▟' | '\u{2800}'..='\u{28ff}')
+}
+
 /// `text` as far as there is room; what is cut off is seen to be.
 fn cut(text: &str, width: usize) -> String {
     if Span::from(text).width() <= width {
@@ -219,7 +243,7 @@ fn row(area: Rect, place: usize) -> Rect {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::style::{Color, Modifier};
+    use ratatui::style::{Color, Modifier, Style};
 
     use super::*;
     use crate::model::fixture::{self, absent, odd};
@@ -302,6 +326,38 @@ mod tests {
     #[test]
     fn the_gist_where_there_is_no_room() {
         insta::assert_snapshot!(lines(&screen(40, 5, &slow(), PLAIN)));
+    }
+
+    #[test]
+    fn a_line_is_put_as_it_would_be_rendered() {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        for text in [
+            "queue 43.4 µs ██░│",
+            "a\u{301}é世界 x",
+            "",
+            "a\tb\u{1b}[31mc",
+        ] {
+            let line = Line::from(vec![Span::styled("head ", bold), Span::from(text)]);
+            let line = line.style(Color::Red);
+            for (x, y, width, height) in [(0, 0, 12, 3), (3, 1, 40, 2), (5, 0, 0, 1), (39, 2, 9, 9)]
+            {
+                let area = Rect {
+                    x,
+                    y,
+                    width,
+                    height,
+                };
+                let mut put_there = Buffer::empty(Rect::new(0, 0, 40, 3));
+                let mut rendered = put_there.clone();
+                put(&line, area, &mut put_there);
+                (&line).render(area, &mut rendered);
+                assert_eq!(put_there, rendered, "{text:?} in {area}");
+            }
+        }
+        // What is taken for one cell has to be one.
+        let all = '\0'..='\u{ffff}';
+        let odd = all.filter(|it| is_one_cell(*it) && Span::from(it.to_string()).width() != 1);
+        assert_eq!(odd.collect::<String>(), "");
     }
 
     #[test]

@@ -115,8 +115,9 @@ impl Chart {
         };
         for it in &self.references {
             let line = cell_of(it.value, top, plot.height);
-            let across = "─".repeat(plot.width.into());
-            buffer.set_string(plot.x, plot.y + line, across, it.colour);
+            for x in plot.x..plot.right() {
+                buffer[(x, plot.y + line)].set_char('─').set_fg(it.colour);
+            }
             let text = format::plain(&(self.text)(it.value));
             label(buffer, line, &text, Style::new().fg(it.colour));
         }

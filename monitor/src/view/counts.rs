@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Widget as _;
 
-use super::{credits, row, style};
+use super::{credits, put, row, style};
 use crate::format;
 use crate::model::Gateway;
 
@@ -28,7 +28,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
     // Credits first: where not all fits, the last of the counts are the least loss.
     let credits = gateway.credits().map(|it| credits::line(&it, area.width));
     for (place, line) in credits.into_iter().chain(cells).enumerate() {
-        line.render(row(area, place + 1), buffer);
+        put(&line, row(area, place + 1), buffer);
     }
 }
 

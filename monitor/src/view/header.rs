@@ -4,15 +4,22 @@ use bifrost_shared::layout::{ClockKind, Counter, Gauge};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
-use ratatui::widgets::Widget as _;
 
-use super::{fitting, row, style};
+use super::{fitting, put, row, style};
 use crate::format;
 use crate::model::{Gateway, Model};
 
 pub(super) fn render(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway) {
-    fitting(identity(gateway), area.width).render(row(area, 0), buffer);
-    fitting(health(model, gateway), area.width).render(row(area, 1), buffer);
+    put(
+        &fitting(identity(gateway), area.width),
+        row(area, 0),
+        buffer,
+    );
+    put(
+        &fitting(health(model, gateway), area.width),
+        row(area, 1),
+        buffer,
+    );
 }
 
 /// Most telling first: what doesn't fit is left out.

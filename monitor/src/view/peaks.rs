@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Widget as _;
 
-use super::{counts, row, style};
+use super::{counts, put, row, style};
 use crate::format;
 use crate::model::Gateway;
 use crate::model::peaks::Peak;
@@ -17,7 +17,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
         let value = format::or_none(highest.map(|(value, _)| value), text_of(peak));
         let at = highest.map_or_else(String::new, |(_, at)| format::clock(at));
         let line = format!(" {:<17}{value:>12}  {at}", peak.label());
-        Line::from(line).render(row(area, place + 1), buffer);
+        put(&Line::from(line), row(area, place + 1), buffer);
     }
 }
 

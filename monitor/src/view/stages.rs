@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Widget as _;
 
-use super::{row, style, table};
+use super::{put, row, style, table};
 use crate::format;
 use crate::model::listed::ListedSeries;
 use crate::model::{Gateway, Model, Stats};
@@ -82,7 +82,8 @@ fn table(area: Rect, buffer: &mut Buffer, model: &Model, gateway: &Gateway, entr
         } else {
             style::DIM
         };
-        Line::styled(text(entry, &columns), style).render(row(area, place + 1), buffer);
+        let line = Line::styled(text(entry, &columns), style);
+        put(&line, row(area, place + 1), buffer);
     }
 }
 

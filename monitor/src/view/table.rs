@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
-use super::{row, style};
+use super::{put, row, style};
 
 /// A column of a table of `T`.
 pub(super) struct Column<T> {
@@ -39,7 +39,8 @@ pub(super) fn render<T>(
         let texts = columns.iter();
         let texts = texts.map(|column| cell(&(column.text)(it), column.width, column.is_text));
         let line = row(area, place - first + 1);
-        Line::styled(texts.collect::<String>(), style_of(it)).render(line, buffer);
+        let text = Line::styled(texts.collect::<String>(), style_of(it));
+        put(&text, line, buffer);
         if Some(place) == selected {
             buffer.set_style(line, style::SELECTED);
         }

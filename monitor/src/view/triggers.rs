@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget as _;
 
-use super::{row, style};
+use super::{put, row, style};
 use crate::format;
 use crate::model::Gateway;
 use crate::verdict::{Judged, Level};
@@ -40,7 +40,7 @@ pub(super) fn render(area: Rect, buffer: &mut Buffer, gateway: &Gateway) {
     );
     Line::styled(head, style::HEAD).render(row(area, 0), buffer);
     for (place, judged) in gateway.verdict.triggers.iter().enumerate() {
-        line(judged, bar, has_held).render(row(area, place + 1), buffer);
+        put(&line(judged, bar, has_held), row(area, place + 1), buffer);
     }
 }
 
