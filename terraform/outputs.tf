@@ -58,12 +58,12 @@ output "logs_command" {
 
 output "reload_command" {
   description = "Puts the settings of the last `apply` in force, without a restart."
-  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl reload bifrost; sudo systemctl status --no-pager --lines 10 bifrost\"]}'"
+  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl reload bifrost; sudo systemctl status --no-pager --full --lines 10 bifrost\"]}'"
 }
 
 output "restart_command" {
   description = "Fetches the secrets again, as after a key was rotated, and drains before it starts anew."
-  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl restart bifrost; sudo systemctl status --no-pager --lines 10 bifrost\"]}'"
+  value       = "${local.run} --parameters '{\"command\":[\"sudo systemctl restart bifrost; sudo systemctl status --no-pager --full --lines 10 bifrost\"]}'"
 }
 
 output "dashboard_url" {

@@ -155,13 +155,20 @@ AWS
     cat /etc/ssl/certs/ca-certificates.crt "$work/files.crt" >"$machine/etc/ssl/certs/ca-certificates.crt"
     # As on Amazon Linux and its kin.
     sed -i 's/^hosts:.*/hosts: files myhostname resolve [!UNAVAIL=return] dns/' "$machine/etc/nsswitch.conf"
-    if [ "$delivery" = --source ]; then make_toolchains; else make_resolver; fi
+    make_resolver
+    if [ "$delivery" = --source ]; then make_toolchains; fi
 }
 
+# The test's own name server, or this machine's, which knows where crates are. As a file, which is where the root file
+# system's systemd-resolved looks for one.
 make_resolver() {
     binds=(--resolv-conf=off)
     rm -f "$machine/etc/resolv.conf"
-    printf 'nameserver %s\n' "$name_server" >"$machine/etc/resolv.conf"
+    if [ "$delivery" = --source ]; then
+        cp --dereference /etc/resolv.conf "$machine/etc/resolv.conf"
+    else
+        printf 'nameserver %s\n' "$name_server" >"$machine/etc/resolv.conf"
+    fi
 }
 
 # A distribution whose Rust is too old, and a rustup that brings this machine's.
@@ -178,7 +185,7 @@ echo "rustup: $*"
 mkdir -p "$CARGO_HOME/bin"
 ln -s /opt/rust/bin/cargo /opt/rust/bin/rustc "$CARGO_HOME/bin/"
 RUSTUP
-    binds=(--bind-ro="$(rustc --print sysroot):/opt/rust")
+    binds+=(--bind-ro="$(rustc --print sysroot):/opt/rust")
     patience=3600
     mkdir -p "$machine/etc/systemd/system/bifrost-boot.service.d"
     printf '[Service]\nEnvironment=CARGO_BUILD_JOBS=%s\n' "${CARGO_BUILD_JOBS:-2}" >"$machine/etc/systemd/system/bifrost-boot.service.d/jobs.conf"
