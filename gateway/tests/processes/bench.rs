@@ -1,13 +1,14 @@
 //! The benchmark from end to end, and whether all sides of it count the same.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::process::{Place, children, still_running, wait_for};
+use crate::process::{Place, Process, children, still_running, wait_for};
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bifrost-bench"));
@@ -96,9 +97,9 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
     }
 }
 
-#[test]
-fn a_benchmark_that_is_told_to_stop_takes_everything_with_it() {
-    let mut child = bench(&["run", "quick", "--page-only", "--time", "10m"])
+/// A benchmark that would take ten minutes, and its processes.
+fn in_the_midst() -> (Child, HashSet<Process>) {
+    let child = bench(&["run", "quick", "--page-only", "--time", "10m"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -107,6 +108,12 @@ fn a_benchmark_that_is_told_to_stop_takes_everything_with_it() {
         let family = children(child.id());
         (family.len() == 2).then_some(family)
     });
+    (child, family)
+}
+
+#[test]
+fn a_benchmark_that_is_told_to_stop_takes_everything_with_it() {
+    let (mut child, family) = in_the_midst();
 
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     child.wait().unwrap();
@@ -121,15 +128,7 @@ fn a_benchmark_that_is_told_to_stop_takes_everything_with_it() {
 
 #[test]
 fn a_benchmark_that_is_killed_takes_its_processes_with_it() {
-    let mut child = bench(&["run", "quick", "--page-only", "--time", "10m"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let family = wait_for("mock and load", || {
-        let family = children(child.id());
-        (family.len() == 2).then_some(family)
-    });
+    let (mut child, family) = in_the_midst();
 
     child.kill().unwrap();
     child.wait().unwrap();
