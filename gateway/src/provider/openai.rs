@@ -5,7 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -21,13 +21,12 @@ const MESSAGE_CHARS_MAX: usize = 500;
 #[derive(Debug)]
 pub struct OpenAi;
 
-/// What is read of an answer, and of an event.
+/// What is read of an answer, and of an event; of their choices, what `C` keeps.
 #[derive(Deserialize)]
-struct Body<'a> {
+struct Body<'a, C> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    choices: Option<&'a RawValue>,
+    choices: Option<C>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
     /// `"error"` in the flat form of some servers.
@@ -35,13 +34,27 @@ struct Body<'a> {
     object: Option<&'a RawValue>,
 }
 
+/// An event's choices, of which nothing else is kept: there are hundreds of events to an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Choices {
+    count: usize,
+    /// A bit for each of them, and for each that finishes; those beyond the 64th share the last.
+    begun: u64,
+    finished: u64,
+    /// One holds more than the role that opens a message.
+    has_content: bool,
+}
+
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct Choice {
     index: Option<u64>,
-    #[serde(borrow)]
-    finish_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<&'a RawValue>,
+    finish_reason: Option<IgnoredAny>,
+    delta: Option<Delta>,
+}
+
+/// A choice's part of a message.
+struct Delta {
+    has_content: bool,
 }
 
 #[derive(Deserialize)]
@@ -69,8 +82,8 @@ impl Provider for OpenAi {
 
     fn answer(&self, body: &[u8]) -> Result<Usage, Error> {
         let body = object(body).ok_or(Error::BadAnswer("no JSON object"))?;
-        let parsed: Body<'_> =
-            serde_json::from_slice(body).map_err(|_| Error::BadAnswer("no valid JSON"))?;
+        let parsed: Body<'_, IgnoredAny> =
+            read(body).map_err(|_| Error::BadAnswer("no valid JSON"))?;
         if parsed.is_error() {
             return Err(Error::Answered(Box::new(within_success(body))));
         }
@@ -106,7 +119,7 @@ impl Provider for OpenAi {
         if data.trim_ascii() == b"[DONE]" {
             return Holds::Terminator.into();
         }
-        let parsed = object(data).and_then(|data| serde_json::from_slice::<Body<'_>>(data).ok());
+        let parsed = object(data).and_then(event);
         if name == b"error" || parsed.as_ref().is_some_and(Body::is_error) {
             return Holds::Failure(Box::new(within_success(data))).into();
         }
@@ -115,20 +128,18 @@ impl Provider for OpenAi {
             return Holds::Content.into();
         };
         let told = present(parsed.usage);
-        let choices = present(parsed.choices).map_or(Some(vec![]), |choices| {
-            serde_json::from_str::<Vec<Choice<'_>>>(choices.get()).ok()
-        });
-        let (begun, finished) = choices.as_deref().map_or((0, 0), bits);
-        let holds = match choices {
-            None => Holds::Content,
-            Some(choices) if choices.is_empty() && told.is_some() => Holds::UsageOnly,
-            Some(choices) => furthest(&choices),
+        let choices = parsed.choices.unwrap_or_default();
+        let holds = match &choices {
+            Choices { count: 0, .. } if told.is_some() => Holds::UsageOnly,
+            Choices { finished: 1.., .. } => Holds::Finish,
+            Choices { has_content, .. } if *has_content => Holds::Content,
+            _ => Holds::Preamble,
         };
         Event {
             holds,
             usage: told.and_then(usage),
-            choices: begun,
-            finished,
+            choices: choices.begun,
+            finished: choices.finished,
         }
     }
 
@@ -137,7 +148,7 @@ impl Provider for OpenAi {
     }
 }
 
-impl Body<'_> {
+impl<C> Body<'_, C> {
     fn is_error(&self) -> bool {
         let is_flat = || {
             self.object
@@ -147,39 +158,62 @@ impl Body<'_> {
     }
 }
 
-/// A bit for each of the choices, and for each that finishes; those beyond the 64th share the last.
-fn bits(choices: &[Choice<'_>]) -> (u64, u64) {
-    choices.iter().fold((0, 0), |(begun, finished), choice| {
-        let bit = 1 << choice.index.unwrap_or(0).min(63);
-        let is_finished = present(choice.finish_reason).is_some();
-        (begun | bit, finished | if is_finished { bit } else { 0 })
+/// An event's data, in one pass. Choices in a form that nobody knows are content.
+fn event(data: &[u8]) -> Option<Body<'_, Choices>> {
+    read(data).ok().or_else(|| {
+        let odd: Body<'_, IgnoredAny> = read(data).ok()?;
+        let content = |_| Choices {
+            count: 1,
+            has_content: true,
+            ..Choices::default()
+        };
+        Some(Body {
+            error: odd.error,
+            choices: odd.choices.map(content),
+            usage: odd.usage,
+            object: odd.object,
+        })
     })
 }
 
-/// How far the furthest of the choices has come.
-fn furthest(choices: &[Choice<'_>]) -> Holds {
-    let any = |is_so: &dyn Fn(&Choice<'_>) -> bool| choices.iter().any(is_so);
-    if any(&|choice| present(choice.finish_reason).is_some()) {
-        Holds::Finish
-    } else if any(&|choice| choice.delta.is_some_and(|delta| has_content(delta.get()))) {
-        Holds::Content
-    } else {
-        Holds::Preamble
+/// JSON, whose bytes are checked to be text once and not part by part.
+fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> serde_json::Result<T> {
+    match str::from_utf8(bytes) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(bytes),
     }
-}
-
-/// Whether a delta holds more than the role that opens a message. What is no object may be anything.
-fn has_content(delta: &str) -> bool {
-    serde_json::from_str(delta).map_or(true, |Delta { has_content }| has_content)
-}
-
-/// An event's part of a message, of which nothing is kept: there are hundreds of them to an answer.
-struct Delta {
-    has_content: bool,
 }
 
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Choices {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items;
+
+        impl<'de> Visitor<'de> for Items {
+            type Value = Choices;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Choices, A::Error> {
+                let mut choices = Choices::default();
+                while let Some(choice) = items.next_element::<Choice>()? {
+                    let bit = 1 << choice.index.unwrap_or(0).min(63);
+                    choices.count += 1;
+                    choices.begun |= bit;
+                    choices.finished |= choice.finish_reason.map_or(0, |_| bit);
+                    choices.has_content |= choice.delta.is_some_and(|delta| delta.has_content);
+                }
+                Ok(choices)
+            }
+        }
+
+        deserializer.deserialize_seq(Items)
+    }
+}
 
 impl<'de> Deserialize<'de> for Delta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -199,9 +233,19 @@ impl<'de> Deserialize<'de> for Delta {
                 }
                 Ok(Delta { has_content })
             }
+
+            // What is no object may be anything. In some languages an empty one is written as a list.
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Delta, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Delta { has_content: true })
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Delta, E> {
+                Ok(Delta { has_content: true })
+            }
         }
 
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_any(Fields)
     }
 }
 
@@ -412,6 +456,14 @@ mod tests {
             r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
             "Finish",
         );
+        check(r#"{"choices":[{"delta":[1]}]}"#, "Content");
+        check(
+            r#"{"choices":[{"delta":[],"finish_reason":"stop"}]}"#,
+            "Finish",
+        );
+        for unknown in [r#"[{"delta":1}]"#, r#"[{"index":"a"}]"#, "[0]", "{}"] {
+            check(&format!(r#"{{"choices":{unknown}}}"#), "Content");
+        }
         check("not json", "Content");
         check("[DONE]", "Terminator");
         check(r#"{"error":{"message":"overloaded"}}"#, "Failure");
