@@ -123,7 +123,7 @@ impl Body {
         };
         if data.is_none()
             && let Some(mut link) = self.link.take()
-            && link.is_free(context)
+            && link.is_free()
         {
             self.pool.put(link);
         }

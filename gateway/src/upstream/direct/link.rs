@@ -3,8 +3,12 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Wake, Waker, ready};
 
+use atomic_waker::AtomicWaker;
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::Full;
@@ -19,15 +23,24 @@ use tokio_rustls::client::TlsStream;
 
 use super::Request;
 
+/// How often a connection is driven in one go. It comes to two; more is the task's budget being used up, and goes on
+/// when the task is polled next.
+const ROUNDS_MAX: usize = 3;
+
 /// A connection, and the end of it that takes requests.
 ///
 /// hyper has the two talk by channels, and each channel wakes whoever waits at its other end. Here both ends are one
-/// task: what the connection does for the other end, that end sees when it is asked next, within the same poll. So it
-/// is asked with a waker that wakes nobody, and without tokio's budget, which would count on being woken.
+/// task, so the connection has a waker of its own: what it is woken for while it is attended to is done there and then,
+/// and anything else wakes the task. What nothing has woken has nothing new, and is not asked.
 pub(super) struct Link {
     requests: SendRequest<Full<Bytes>>,
     /// None once it has ended.
     connection: Option<Connection<Io, Full<Bytes>>>,
+    alarm: Arc<Alarm>,
+    /// The alarm's.
+    waker: Waker,
+    /// What is waited for had not come when the connection was last driven.
+    is_waiting: bool,
 }
 
 /// What a connection goes over.
@@ -37,13 +50,28 @@ pub(super) enum Io {
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
 }
 
+/// Remembers that a connection has something to do, and wakes the task that uses it unless that is at it already.
+struct Alarm {
+    is_due: AtomicBool,
+    is_attended: AtomicBool,
+    task: AtomicWaker,
+}
+
 impl Link {
     /// HTTP/1.1 over `io`. Nothing is sent yet.
     pub(super) async fn new(io: Io) -> hyper::Result<Self> {
         let (requests, connection) = Builder::new().handshake(io).await?;
+        let alarm = Arc::new(Alarm {
+            is_due: AtomicBool::new(true),
+            is_attended: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        });
         Ok(Self {
             requests,
             connection: Some(connection),
+            waker: Waker::from(Arc::clone(&alarm)),
+            alarm,
+            is_waiting: false,
         })
     }
 
@@ -57,12 +85,10 @@ impl Link {
         request: Request,
     ) -> Result<http::Response<Incoming>, TrySendError<Request>> {
         let mut answer = pin!(unconstrained(self.requests.try_send_request(request)));
-        let connection = &mut self.connection;
-        poll_fn(|context| {
-            drive(connection, context);
-            answer.as_mut().poll(&mut asking())
-        })
-        .await
+        self.is_waiting = false;
+        // Even if tokio's budget has kept the connection from listening.
+        self.alarm.is_due.store(true, SeqCst);
+        poll_fn(|context| self.attend(context, || answer.as_mut().poll(&mut asking()))).await
     }
 
     /// The next bytes of an answer; none at its proper end.
@@ -72,16 +98,7 @@ impl Link {
         context: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Bytes>>> {
         loop {
-            let mut frame = poll_frame(incoming);
-            // First by a waker that wakes nobody: taking what the connection has read would wake its waker, and what
-            // was taken is here already.
-            for waker in [Waker::noop(), context.waker()] {
-                if frame.is_pending() {
-                    drive(&mut self.connection, &mut Context::from_waker(waker));
-                    frame = poll_frame(incoming);
-                }
-            }
-            match ready!(frame) {
+            match ready!(self.attend(context, || poll_frame(incoming))) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 // Trailers say nothing that we pass on.
@@ -94,32 +111,75 @@ impl Link {
         }
     }
 
-    /// Whether it can take another request.
-    pub(super) fn is_free(&mut self, context: &mut Context<'_>) -> bool {
-        if !self.requests.is_ready() {
-            drive(&mut self.connection, context);
-        }
-        self.requests.is_ready() && self.connection.is_some()
+    /// Whether it can take another request. Nobody is woken by it until then.
+    pub(super) fn is_free(&mut self) -> bool {
+        drop(self.alarm.task.take());
+        !self.has_ended() && self.requests.is_ready()
     }
 
     /// Whether the other end has closed it, or sent what nobody asked for.
     pub(super) fn has_ended(&mut self) -> bool {
-        let ended = pin!(unconstrained(poll_fn(|context| {
-            drive(&mut self.connection, context);
-            Poll::Ready(())
-        })));
-        let _ = ended.poll(&mut asking());
+        if self.alarm.is_due.swap(false, SeqCst) {
+            self.drive();
+        }
         self.connection.is_none()
+    }
+
+    /// Does what there is to do, and asks for what is waited for.
+    fn attend<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut answer: impl FnMut() -> Poll<T>,
+    ) -> Poll<T> {
+        self.alarm.task.register(context.waker());
+        if self.is_waiting && !self.alarm.is_due.load(SeqCst) {
+            return Poll::Pending;
+        }
+        self.alarm.is_attended.store(true, SeqCst);
+        let answer = self.work(&mut answer);
+        self.alarm.is_attended.store(false, SeqCst);
+        self.is_waiting = answer.is_pending();
+        if self.is_waiting && self.alarm.is_due.load(SeqCst) {
+            context.waker().wake_by_ref();
+        }
+        answer
+    }
+
+    fn work<T>(&mut self, answer: &mut impl FnMut() -> Poll<T>) -> Poll<T> {
+        for _ in 0..ROUNDS_MAX {
+            if self.alarm.is_due.swap(false, SeqCst) {
+                self.drive();
+            }
+            let answer = answer();
+            if answer.is_ready() || !self.alarm.is_due.load(SeqCst) {
+                return answer;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Polls a connection that has not ended.
+    fn drive(&mut self) {
+        if let Some(open) = &mut self.connection
+            && Pin::new(open)
+                .poll(&mut Context::from_waker(&self.waker))
+                .is_ready()
+        {
+            // Whoever waits for something of it learns by its drop that there will be nothing.
+            self.connection = None;
+        }
     }
 }
 
-/// Polls a connection that has not ended.
-fn drive(connection: &mut Option<Connection<Io, Full<Bytes>>>, context: &mut Context<'_>) {
-    if let Some(open) = connection
-        && Pin::new(open).poll(context).is_ready()
-    {
-        // Whoever waits for something of it learns by its drop that there will be nothing.
-        *connection = None;
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_due.swap(true, SeqCst) && !self.is_attended.load(SeqCst) {
+            self.task.wake();
+        }
     }
 }
 
@@ -128,7 +188,7 @@ fn poll_frame(incoming: &mut Incoming) -> Poll<Option<hyper::Result<hyper::body:
     pin!(unconstrained(frame)).poll(&mut asking())
 }
 
-/// To ask what is there already.
+/// To ask what is there already, without tokio's budget, which counts on somebody being woken.
 fn asking() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
@@ -188,5 +248,110 @@ impl Write for Io {
             Self::Tcp(io) => Pin::new(io).poll_shutdown(context),
             Self::Tls(io) => Pin::new(io).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+    /// A connection on which an answer's head has come, and the other end of it.
+    async fn answered() -> (Link, Incoming, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (mut other_end, _) = listener.accept().await.unwrap();
+        let mut link = Link::new(Io::Tcp(TokioIo::new(stream))).await.unwrap();
+        let answering = async {
+            assert!(other_end.read(&mut [0; 100]).await.unwrap() > 0);
+            other_end.write_all(HEAD).await.unwrap();
+        };
+        let request = http::Request::new(Full::new(Bytes::new()));
+        let (answer, ()) = tokio::join!(link.ask(request), answering);
+        let Ok(answer) = answer else {
+            panic!("it has answered");
+        };
+        (link, answer.into_body(), other_end)
+    }
+
+    async fn data(link: &mut Link, incoming: &mut Incoming) -> Option<Bytes> {
+        let data = poll_fn(|context| link.poll_data(incoming, context));
+        let data = tokio::time::timeout(Duration::from_secs(60), data).await;
+        data.expect("it came").transpose().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_task_is_woken_for_what_comes_and_for_nothing_else() {
+        let (mut link, mut incoming, mut other_end) = answered().await;
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut poll = || link.poll_data(&mut incoming, &mut Context::from_waker(&waker));
+        for byte in *b"abc" {
+            assert!(poll().is_pending());
+            assert!(!woken.0.load(SeqCst), "there is nothing");
+            let chunk = [b'1', b'\r', b'\n', byte, b'\r', b'\n'];
+            other_end.write_all(&chunk).await.unwrap();
+            while !woken.0.swap(false, SeqCst) {
+                tokio::task::yield_now().await;
+            }
+            let Poll::Ready(Some(Ok(data))) = poll() else {
+                panic!("a byte has come");
+            };
+            assert_eq!(data[..], [byte]);
+            assert!(!woken.0.load(SeqCst), "it has taken what woke it");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_other_end_closes_after_an_answer_has_ended() {
+        let (mut link, mut incoming, mut other_end) = answered().await;
+        other_end.write_all(b"1\r\na\r\n0\r\n\r\n").await.unwrap();
+        assert_eq!(data(&mut link, &mut incoming).await.unwrap(), "a");
+        assert_eq!(data(&mut link, &mut incoming).await, None);
+        assert!(link.is_free());
+        assert!(!link.has_ended());
+        drop(other_end);
+        let ended = async {
+            while !link.has_ended() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        ended.expect("it is told so");
+    }
+
+    #[tokio::test]
+    async fn a_task_without_budget_goes_on_later() {
+        let (mut link, mut incoming, mut other_end) = answered().await;
+        other_end.write_all(b"1\r\na\r\n").await.unwrap();
+        let mut is_used_up = false;
+        let read = poll_fn(|context| {
+            if !is_used_up {
+                is_used_up = true;
+                while pin!(tokio::task::consume_budget()).poll(context).is_ready() {}
+                assert!(link.poll_data(&mut incoming, context).is_pending());
+                return Poll::Pending;
+            }
+            link.poll_data(&mut incoming, context)
+        });
+        let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+        assert_eq!(read.expect("it was woken").unwrap().unwrap(), "a");
     }
 }

@@ -43,10 +43,14 @@ struct Idle {
 impl Pool {
     /// A connection that was open a moment ago.
     pub(super) fn take(&self) -> Option<Box<Link>> {
-        let mut shelf = self.shelf();
-        // If it was idle for too long, so were the others. They are left to the sweep.
-        let newest = shelf.idle.pop_back_if(|newest| !newest.is_old())?;
-        Some(newest.link)
+        loop {
+            // If it was idle for too long, so were the others. They are left to the sweep.
+            let newest = self.shelf().idle.pop_back_if(|newest| !newest.is_old());
+            let mut link = newest?.link;
+            if !link.has_ended() {
+                return Some(link);
+            }
+        }
     }
 
     /// The next connection that comes free.
