@@ -46,11 +46,13 @@ pub(super) struct Opening<S> {
     /// When a place was asked for.
     since: Option<Instant>,
     waiting: Option<Waiting>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
-type Waiting =
-    Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+/// Held while a connection is being opened.
+pub(super) type Place = OwnedSemaphorePermit;
+
+type Waiting = Pin<Box<dyn Future<Output = Result<Place, AcquireError>> + Send + Sync>>;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Awaits `request`, and tells how long opening its connection took, the wait for a place included; zero if it found
@@ -74,20 +76,18 @@ impl Door {
         }
     }
 
-    /// Opens a connection by `dial` when there is a place for it.
-    pub(super) async fn through<T>(
-        &self,
-        dial: impl Future<Output = Result<T, BoxError>>,
-    ) -> Result<T, BoxError> {
+    /// A place for one that dials, when there is one.
+    pub(super) async fn place(&self) -> Result<Place, BoxError> {
         let since = Instant::now();
-        let _place = self.places.acquire().await?;
+        let place = Arc::clone(&self.places).acquire_owned().await?;
         if self.has_timed_out(since) {
             return Err(too_long());
         }
-        self.patiently(dial).await
+        Ok(place)
     }
 
-    async fn patiently<T>(
+    /// Dials, as long as that may take.
+    pub(super) async fn patiently<T>(
         &self,
         dial: impl Future<Output = Result<T, BoxError>>,
     ) -> Result<T, BoxError> {

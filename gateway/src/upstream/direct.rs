@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http_body::SizeHint;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Failed;
@@ -32,7 +33,7 @@ type Request = http::Request<Full<Bytes>>;
 
 /// A way to one host.
 pub(super) struct Direct {
-    dial: Dial,
+    dial: Arc<Dial>,
     pool: Arc<Pool>,
 }
 
@@ -47,7 +48,7 @@ impl Direct {
     /// Connections as `dial` opens them; none is open yet.
     pub(super) fn new(dial: Dial) -> Self {
         Self {
-            dial,
+            dial: Arc::new(dial),
             pool: Arc::default(),
         }
     }
@@ -78,7 +79,12 @@ impl Direct {
                 };
                 match error.take_message() {
                     Some(unsent) if connect.is_zero() => request = unsent,
-                    _ => return Err(Failed::Later(error.into_error().into())),
+                    _ => {
+                        if connect.is_zero() {
+                            self.pool.doubt();
+                        }
+                        return Err(Failed::Later(error.into_error().into()));
+                    }
                 }
             }
         }
@@ -90,16 +96,24 @@ impl Direct {
         let mut freed = self.pool.next();
         tokio::select! {
             biased;
-            Ok(link) = &mut freed => Ok((link, Duration::ZERO)),
-            opened = self.dial.open() => {
-                freed.close();
-                if let Ok(link) = freed.try_recv() {
-                    self.pool.put(link);
-                }
-                // Never zero, which would say that it was open.
-                Ok((opened?, since.elapsed().max(Duration::from_nanos(1))))
-            }
+            Some(link) = freed.given() => Ok((link, Duration::ZERO)),
+            // Never zero, which would say that it was open.
+            opened = self.opened() => Ok((opened?, since.elapsed().max(Duration::from_nanos(1)))),
         }
+    }
+
+    /// A new connection. Once begun it is opened to the end, for the next request if this one has found another or has
+    /// left: as many are needed as are begun, and given up they would be begun for ever.
+    async fn opened(&self) -> Result<Box<Link>, Cause> {
+        let place = self.dial.place().await?;
+        let (dial, pool) = (Arc::clone(&self.dial), Arc::clone(&self.pool));
+        let (give, given) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Err(Ok(unwanted)) = give.send(dial.open(place).await) {
+                pool.put(unwanted);
+            }
+        });
+        given.await?
     }
 
     fn body(&self, incoming: Incoming, link: Box<Link>) -> Body {
@@ -133,5 +147,87 @@ impl Body {
     /// What is still to come, as far as it is known.
     pub(super) fn size_hint(&self) -> SizeHint {
         http_body::Body::size_hint(&self.incoming)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::{Pin, pin};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::upstream::connect::Door;
+    use crate::upstream::names::Names;
+    use crate::upstream::trust::Trust;
+
+    /// The way to a provider that accepts, and says nothing.
+    async fn direct() -> (Direct, TcpListener) {
+        let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", provider.local_addr().unwrap());
+        let url = reqwest::Url::parse(&url).unwrap();
+        let patience = Duration::from_secs(60);
+        let opening = (Names::new(), Door::new(1, patience));
+        let tls = Trust::new().unwrap().of(None).unwrap();
+        let dial = Dial::new(&url, &tls, &opening, patience).unwrap();
+        (Direct::new(dial), provider)
+    }
+
+    /// Polls `opening` once: it is under way then.
+    async fn begin(opening: Pin<&mut impl Future>) {
+        let mut opening = Some(opening);
+        std::future::poll_fn(|context| {
+            let begun = opening.take().map(|opening| opening.poll(context));
+            assert!(begun.is_none_or(|begun| begun.is_pending()));
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    async fn pooled(direct: &Direct) -> Box<Link> {
+        let pooled = async {
+            loop {
+                if let Some(link) = direct.pool.take() {
+                    return link;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), pooled)
+            .await
+            .expect("it comes into the pool")
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_no_longer_needed_is_there_for_the_next_request() {
+        let (direct, provider) = direct().await;
+        let freed = direct.open().await.unwrap().0;
+        provider.accept().await.unwrap();
+        {
+            let mut opening = pin!(direct.open());
+            begin(opening.as_mut()).await;
+            direct.pool.put(freed);
+            let (_freed, connect) = opening.await.unwrap();
+            assert_eq!(connect, Duration::ZERO, "it was open");
+        }
+        let _opened = pooled(&direct).await;
+        provider.accept().await.unwrap();
+        {
+            let mut left = pin!(direct.open());
+            begin(left.as_mut()).await;
+        }
+        let _opened = pooled(&direct).await;
+        provider.accept().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_came_free_for_somebody_who_has_left_is_kept() {
+        let (direct, _provider) = direct().await;
+        let freed = direct.open().await.unwrap().0;
+        let waiting = direct.pool.next();
+        direct.pool.put(freed);
+        assert!(direct.pool.take().is_none(), "it was given away");
+        drop(waiting);
+        assert!(direct.pool.take().is_some());
     }
 }

@@ -12,7 +12,7 @@ use tower_service::Service as _;
 
 use super::link::{Io, Link};
 use crate::error::Cause;
-use crate::upstream::connect::Door;
+use crate::upstream::connect::{Door, Place};
 use crate::upstream::lanes::LATER;
 use crate::upstream::names::Names;
 
@@ -67,9 +67,14 @@ impl Dial {
         })
     }
 
-    /// Opens a connection when it is this request's turn.
-    pub(super) async fn open(&self) -> Result<Box<Link>, Cause> {
-        let io = self.door.through(self.dialled()).await?;
+    /// Waits for a place at the door.
+    pub(super) async fn place(&self) -> Result<Place, Cause> {
+        self.door.place().await
+    }
+
+    /// Opens a connection.
+    pub(super) async fn open(&self, _place: Place) -> Result<Box<Link>, Cause> {
+        let io = self.door.patiently(self.dialled()).await?;
         Ok(Box::new(Link::new(io).await?))
     }
 

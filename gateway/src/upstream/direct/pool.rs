@@ -1,7 +1,8 @@
 //! Connections that nobody uses at the moment. The last one that came goes first, so that what a burst has opened is
 //! left alone and can be closed.
 //!
-//! There are never more than requests were in flight at once, which the queue in front of the provider bounds.
+//! One is only opened for a request that finds none, so there are hardly more than requests were in flight at once, which
+//! the queue in front of the provider bounds.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -15,10 +16,12 @@ use crate::upstream::lanes::IDLE_CONNECTION;
 
 /// How often the pool is swept.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Old connections that are closed in one go: a third of a millisecond's work.
+/// Connections that a sweep closes in one go: a third of a millisecond's work.
 const CLOSED_MAX: usize = 128;
-/// Connections that a sweep asks whether their other end has closed them: some 0.1 ms of work.
-const ASKED_MAX: usize = 512;
+/// Connections that it looks at in one go: some 0.1 ms of work.
+const LOOKED_AT_MAX: usize = 512;
+/// Closed connections that a request passes over. With more of them a new one is opened sooner.
+const PASSED_MAX: usize = 32;
 
 /// A provider's idle connections, of one runtime.
 #[derive(Default)]
@@ -30,9 +33,17 @@ struct Shelf {
     idle: VecDeque<Idle>,
     /// Requests that would take one.
     waiting: VecDeque<oneshot::Sender<Box<Link>>>,
+    /// Requests that get a new one.
+    doubts: usize,
     is_swept: bool,
-    /// Where the next sweep goes on asking.
+    /// Where the next sweep goes on looking.
     next: usize,
+}
+
+/// A request's claim to the next connection that comes free.
+pub(super) struct Next {
+    given: oneshot::Receiver<Box<Link>>,
+    pool: Arc<Pool>,
 }
 
 struct Idle {
@@ -43,7 +54,10 @@ struct Idle {
 impl Pool {
     /// A connection that was open a moment ago.
     pub(super) fn take(&self) -> Option<Box<Link>> {
-        loop {
+        if self.shelf().is_doubted() {
+            return None;
+        }
+        for _ in 0..PASSED_MAX {
             // If it was idle for too long, so were the others. They are left to the sweep.
             let newest = self.shelf().idle.pop_back_if(|newest| !newest.is_old());
             let mut link = newest?.link;
@@ -51,10 +65,16 @@ impl Pool {
                 return Some(link);
             }
         }
+        None
+    }
+
+    /// One that had been idle broke. A request that is tried again because of it is not to meet another such one.
+    pub(super) fn doubt(&self) {
+        self.shelf().doubts += 1;
     }
 
     /// The next connection that comes free.
-    pub(super) fn next(&self) -> oneshot::Receiver<Box<Link>> {
+    pub(super) fn next(self: &Arc<Self>) -> Next {
         let (give, given) = oneshot::channel();
         let mut shelf = self.shelf();
         while shelf
@@ -63,7 +83,8 @@ impl Pool {
             .is_some()
         {}
         shelf.waiting.push_back(give);
-        given
+        let pool = Arc::clone(self);
+        Next { given, pool }
     }
 
     /// Keeps a free connection for the next request, or gives it to one that waits.
@@ -84,6 +105,16 @@ impl Pool {
         }
     }
 
+    /// Takes out some of the connections that were idle for too long, to be closed without the lock.
+    fn old(&self) -> Vec<Idle> {
+        self.shelf().old()
+    }
+
+    /// The same for those that have ended.
+    fn ended(&self) -> Vec<Idle> {
+        self.shelf().ended()
+    }
+
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.0.lock().expect("nobody panics while holding it")
     }
@@ -96,26 +127,52 @@ impl Idle {
 }
 
 impl Shelf {
+    fn is_doubted(&mut self) -> bool {
+        let is_doubted = self.doubts > 0;
+        self.doubts -= usize::from(is_doubted);
+        is_doubted
+    }
+
     /// Takes out some of the connections that were idle for too long.
     fn old(&mut self) -> Vec<Idle> {
         let count = self.idle.partition_point(Idle::is_old);
         self.idle.drain(..count.min(CLOSED_MAX)).collect()
     }
 
-    /// Takes out those that have ended, of the next ones in turn.
+    /// Takes out some of those that have ended.
     fn ended(&mut self) -> Vec<Idle> {
         let mut ended = vec![];
-        for _ in 0..ASKED_MAX.min(self.idle.len()) {
+        for _ in 0..LOOKED_AT_MAX.min(self.idle.len()) {
             if self.next >= self.idle.len() {
                 self.next = 0;
             }
-            if self.idle[self.next].link.has_ended() {
-                ended.extend(self.idle.remove(self.next));
-            } else {
+            if !self.idle[self.next].link.has_ended() {
                 self.next += 1;
+                continue;
+            }
+            ended.extend(self.idle.remove(self.next));
+            if ended.len() == CLOSED_MAX {
+                break;
             }
         }
         ended
+    }
+}
+
+impl Next {
+    /// Waits for it.
+    pub(super) async fn given(&mut self) -> Option<Box<Link>> {
+        (&mut self.given).await.ok()
+    }
+}
+
+impl Drop for Next {
+    /// Who leaves gives back what it was given meanwhile.
+    fn drop(&mut self) {
+        self.given.close();
+        if let Ok(link) = self.given.try_recv() {
+            self.pool.put(link);
+        }
     }
 }
 
@@ -126,11 +183,14 @@ async fn sweep(pool: Weak<Pool>) {
         let Some(pool) = pool.upgrade() else {
             return;
         };
-        // A burst's connections grow old together. To close thousands at once would keep requests waiting.
-        while !pool.shelf().old().is_empty() {
+        // A burst's connections grow old together, and a provider that restarts closes all of them. To close thousands at
+        // once would keep requests waiting.
+        while !pool.old().is_empty() {
             tokio::task::yield_now().await;
         }
-        drop(pool.shelf().ended());
+        while pool.ended().len() == CLOSED_MAX {
+            tokio::task::yield_now().await;
+        }
         let mut shelf = pool.shelf();
         if shelf.idle.is_empty() {
             shelf.idle.shrink_to_fit();
@@ -193,12 +253,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_request_for_each_that_broke_gets_a_new_one() {
+        let pool = Arc::new(Pool::default());
+        pool.put(link().await.0);
+        pool.doubt();
+        assert!(pool.take().is_none());
+        assert!(pool.take().is_some());
+    }
+
+    #[tokio::test]
     async fn who_waits_is_served_first_and_who_has_left_is_passed_over() {
         let pool = Arc::new(Pool::default());
         let (left, mut waits) = (pool.next(), pool.next());
         drop(left);
         pool.put(link().await.0);
-        assert!(waits.try_recv().is_ok());
+        assert!(waits.given().await.is_some());
         pool.put(link().await.0);
         assert_eq!(len(&pool), 1);
         for _ in 0..100 {
