@@ -76,7 +76,7 @@ const COUNTERS: [Counters; 15] = [
     alone("bifrost_fallbacks_total", &[Counter::Fallbacks], "Times that the next provider of a list was tried."),
     alone("bifrost_upstream_rate_limited_total", &[Counter::RateLimited], "Answers of providers that they are at their limit (429)."),
     alone("bifrost_upstream_errors_total", &[Counter::ProviderErrors], "Answers of providers with 5xx, and broken connections."),
-    alone("bifrost_upstream_dials_total", &[Counter::Dials], "Connections that were opened to providers for a request."),
+    alone("bifrost_upstream_dials_total", &[Counter::Dials], "Connections to providers that a request waited for."),
     alone("bifrost_request_bytes_total", &[Counter::RequestBytes], "Bytes of request bodies that were read to their end."),
     alone("bifrost_response_bytes_total", &[Counter::ResponseBytes], "Bytes of answers that were handed to clients."),
     alone("bifrost_prompt_tokens_total", &[Counter::PromptTokens], "Tokens in, as providers counted them."),

@@ -392,7 +392,7 @@ numbered! {
         CompletionTokens = "completion_tokens", "Completion tokens";
         /// Requests for a stream that ended, however they did.
         Streams = "streams", "Streams";
-        /// Connections that were opened to providers for a request.
+        /// Connections to providers that a request waited for; not those that another came free before.
         Dials = "dials", "Dials";
     }
 }
