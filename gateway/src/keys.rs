@@ -24,6 +24,9 @@ pub struct Keys {
     list: Vec<Key>,
     /// Sums of the weights up to and with each key.
     cumulative: Vec<f64>,
+    /// Where the search in `cumulative` begins, for each of so many equal parts of the random numbers (a guide table, Chen
+    /// and Asau 1974): it takes a step or two however many keys there are.
+    guide: Vec<usize>,
     /// Whether each key may be used for each model.
     any_model: bool,
     rest: config::Rest,
@@ -105,8 +108,6 @@ pub struct Lease {
     pub place: usize,
     /// Its index in the provider's list.
     index: usize,
-    /// The `Authorization` header, marked sensitive; none for a provider that takes no key.
-    pub credentials: Option<HeaderValue>,
 }
 
 /// Keys that a request has tried in vain.
@@ -184,7 +185,7 @@ impl Keys {
         if checked.is_empty() {
             checked.push(key("none", None, 1.0, vec![]));
         }
-        let cumulative = checked
+        let cumulative: Vec<f64> = checked
             .iter()
             .scan(0.0, |sum, key| {
                 *sum += key.weight;
@@ -198,6 +199,7 @@ impl Keys {
                 || LINEAGES.fetch_add(1, Ordering::Relaxed),
                 |before| before.lineage,
             ),
+            guide: guide(&cumulative),
             cumulative,
             any_model: checked.iter().all(|key| key.models.is_empty()),
             health: Mutex::new(checked.iter().map(|_| Health::default()).collect()),
@@ -252,7 +254,7 @@ impl Keys {
     }
 
     /// A key for `model`, by weight among the healthy ones that this request has not tried. `random` is from 0 up to,
-    /// and without, 1.
+    /// and without, 1. The clock is read only where a key is in trouble.
     ///
     /// # Errors
     ///
@@ -261,17 +263,30 @@ impl Keys {
         &self,
         model: &str,
         tried: &Tried,
-        now: Instant,
+        now: impl FnOnce() -> Instant,
         random: f64,
     ) -> Result<Lease, NoKey> {
         if self.troubled.load(Ordering::Relaxed) == 0 && self.any_model && tried.is_empty() {
-            let total = self.cumulative[self.list.len() - 1];
-            let index = self
-                .cumulative
-                .partition_point(|sum| *sum <= random * total);
-            return Ok(self.leased(index.min(self.list.len() - 1)));
+            return Ok(self.leased(self.drawn(random)));
         }
-        self.lease_with_care(model, tried, now, random)
+        self.lease_with_care(model, tried, now(), random)
+    }
+
+    /// The first key up to and with which the weights make more than `random` of all.
+    fn drawn(&self, random: f64) -> usize {
+        let last = self.list.len() - 1;
+        let share = random * self.cumulative[last];
+        let mut index = self.guide[part(random, self.guide.len())];
+        while index < last && self.cumulative[index] <= share {
+            index += 1;
+        }
+        index
+    }
+
+    /// The `Authorization` header of a leased key, marked sensitive; none for a provider that takes no key.
+    #[must_use]
+    pub fn credentials(&self, lease: &Lease) -> Option<HeaderValue> {
+        self.list[lease.index].credentials.clone()
     }
 
     fn lease_with_care(
@@ -386,7 +401,6 @@ impl Keys {
         Lease {
             place: self.list[index].place,
             index,
-            credentials: self.list[index].credentials.clone(),
         }
     }
 
@@ -571,6 +585,24 @@ impl Tried {
     }
 }
 
+/// For each of the equal parts of the random numbers, the first key that one of them can draw.
+fn guide(cumulative: &[f64]) -> Vec<usize> {
+    // A power of two: the part that a number falls into is then exact, and so is the part's beginning.
+    let parts = cumulative.len().next_power_of_two();
+    let total = cumulative.last().copied().unwrap_or_default();
+    let first = |index: usize| {
+        let share = index as f64 / parts as f64 * total;
+        cumulative.partition_point(|sum| *sum <= share)
+    };
+    let last = cumulative.len().saturating_sub(1);
+    (0..parts).map(|index| first(index).min(last)).collect()
+}
+
+/// Which of so many equal parts a number from 0 up to 1 falls into.
+fn part(random: f64, parts: usize) -> usize {
+    ((random * parts as f64) as usize).min(parts - 1)
+}
+
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
@@ -603,6 +635,19 @@ mod tests {
         Keys::new(&keys, rest(), None).unwrap()
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_number_draws_the_key_that_it_falls_to_among_the_weights(
+            weights in proptest::collection::vec(proptest::prop_oneof![0.0..0.0001_f64, 0.0..10.0], 1..130),
+            random in 0.0..1.0_f64,
+        ) {
+            let keys = keys(&weights);
+            let share = random * keys.cumulative[weights.len() - 1];
+            let first = keys.cumulative.iter().position(|sum| *sum > share);
+            proptest::prop_assert_eq!(keys.drawn(random), first.unwrap_or(weights.len() - 1));
+        }
+    }
+
     fn answered(status: u16, retry_after: Option<Duration>) -> Error {
         Error::Answered(Box::new(Answered {
             status: StatusCode::from_u16(status).unwrap(),
@@ -633,7 +678,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(conditions(&keys)[1], Condition::Ready);
         let lease = keys
-            .lease("m", &Tried::default(), Instant::now(), 0.0)
+            .lease("m", &Tried::default(), Instant::now, 0.0)
             .unwrap();
         keys.succeeded(&lease);
         let counts: Vec<_> = keys
@@ -657,7 +702,7 @@ mod tests {
         };
         let first = Keys::new(&configured(&["a", "b"]), rest(), None).unwrap();
         for random in [0.1, 0.9] {
-            let lease = first.lease("m", &Tried::default(), Instant::now(), random);
+            let lease = first.lease("m", &Tried::default(), Instant::now, random);
             first.succeeded(&lease.unwrap());
         }
         let second = Keys::new(&configured(&["c", "b"]), rest(), Some(&first)).unwrap();
@@ -676,7 +721,7 @@ mod tests {
 
     fn fail(keys: &Keys, status: u16, retry_after: Option<Duration>) -> Tried {
         let mut tried = Tried::default();
-        let lease = keys.lease("m", &tried, Instant::now(), 0.0).unwrap();
+        let lease = keys.lease("m", &tried, Instant::now, 0.0).unwrap();
         keys.failed(
             &lease,
             "m",
@@ -692,7 +737,7 @@ mod tests {
         let check = |weights: &[f64], random: f64, expected: usize| {
             let keys = keys(weights);
             let lease = keys
-                .lease("m", &Tried::default(), Instant::now(), random)
+                .lease("m", &Tried::default(), Instant::now, random)
                 .unwrap();
             assert_eq!(lease.index, expected, "{weights:?} at {random}");
         };
@@ -709,7 +754,7 @@ mod tests {
         let keys = keys(&[1.0, 1.0]);
         fail(&keys, 429, Some(Duration::from_secs(30)));
         let pick = |model: &str| {
-            keys.lease(model, &Tried::default(), Instant::now(), 0.0)
+            keys.lease(model, &Tried::default(), Instant::now, 0.0)
                 .unwrap()
                 .index
         };
@@ -724,7 +769,7 @@ mod tests {
         let now = Instant::now();
         fail(&keys, 429, Some(Duration::from_secs(30)));
         fail(&keys, 429, Some(Duration::from_secs(20)));
-        let none = keys.lease("m", &Tried::default(), now, 0.0).unwrap_err();
+        let none = keys.lease("m", &Tried::default(), || now, 0.0).unwrap_err();
         assert_eq!(none, NoKey::Resting(now + Duration::from_secs(20)));
     }
 
@@ -735,7 +780,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         assert!(keys.any_healthy(Instant::now()).is_none());
         assert!(
-            keys.lease("m", &Tried::default(), Instant::now(), 0.0)
+            keys.lease("m", &Tried::default(), Instant::now, 0.0)
                 .is_ok(),
             "the probe is still there"
         );
@@ -746,7 +791,7 @@ mod tests {
         let keys = keys(&[1.0]);
         let now = Instant::now();
         fail(&keys, 429, Some(Duration::MAX));
-        let none = keys.lease("m", &Tried::default(), now, 0.0).unwrap_err();
+        let none = keys.lease("m", &Tried::default(), || now, 0.0).unwrap_err();
         assert_eq!(none, NoKey::Resting(now + Duration::from_mins(10)));
     }
 
@@ -754,7 +799,7 @@ mod tests {
     async fn a_refused_key_is_benched_for_every_model_and_probed_by_one_request_at_a_time() {
         let keys = keys(&[1.0]);
         fail(&keys, 401, None);
-        let lease = |model: &str| keys.lease(model, &Tried::default(), Instant::now(), 0.0);
+        let lease = |model: &str| keys.lease(model, &Tried::default(), Instant::now, 0.0);
         assert_eq!(lease("other").unwrap_err(), NoKey::Refused);
         tokio::time::advance(Duration::from_secs(5)).await;
         let probe = lease("m").unwrap();
@@ -776,7 +821,7 @@ mod tests {
             let now = Instant::now() + Duration::from_secs(wait);
             let first = (0..picks)
                 .filter(|_| {
-                    keys.lease("m", &Tried::default(), now, random.f64())
+                    keys.lease("m", &Tried::default(), || now, random.f64())
                         .unwrap()
                         .index
                         == 0
@@ -798,7 +843,7 @@ mod tests {
         let now = Instant::now();
         for (random, status) in [(0.0, 401), (0.6, 429)] {
             let mut tried = Tried::default();
-            let lease = keys.lease("m", &tried, now, random).unwrap();
+            let lease = keys.lease("m", &tried, || now, random).unwrap();
             keys.failed(
                 &lease,
                 "m",
@@ -815,7 +860,7 @@ mod tests {
         let mut counts = [0_u32; 3];
         for _ in 0..picks {
             counts[keys
-                .lease("m", &Tried::default(), Instant::now(), random.f64())
+                .lease("m", &Tried::default(), Instant::now, random.f64())
                 .unwrap()
                 .index] += 1;
         }
@@ -834,7 +879,7 @@ mod tests {
         let keys = keys(&[1.0, 1.0]);
         let mut tried = Tried::default();
         for expected in [0, 1] {
-            let lease = keys.lease("m", &tried, Instant::now(), 0.0).unwrap();
+            let lease = keys.lease("m", &tried, Instant::now, 0.0).unwrap();
             assert_eq!(lease.index, expected);
             keys.failed(
                 &lease,
@@ -845,7 +890,7 @@ mod tests {
             );
         }
         assert_eq!(
-            keys.lease("m", &tried, Instant::now(), 0.0).unwrap_err(),
+            keys.lease("m", &tried, Instant::now, 0.0).unwrap_err(),
             NoKey::AllTried
         );
     }
@@ -860,11 +905,11 @@ mod tests {
         };
         let keys = Keys::new(&[listed], rest(), None).unwrap();
         assert!(
-            keys.lease("m", &Tried::default(), Instant::now(), 0.0)
+            keys.lease("m", &Tried::default(), Instant::now, 0.0)
                 .is_ok()
         );
         assert_eq!(
-            keys.lease("n", &Tried::default(), Instant::now(), 0.0)
+            keys.lease("n", &Tried::default(), Instant::now, 0.0)
                 .unwrap_err(),
             NoKey::NotForModel
         );
@@ -875,7 +920,7 @@ mod tests {
         let keys = keys(&[1.0]);
         let lease = keys.leased(0);
         // HTTP/2 keeps such a header out of its tables, too.
-        assert!(lease.credentials.as_ref().unwrap().is_sensitive());
+        assert!(keys.credentials(&lease).unwrap().is_sensitive());
         let printed = format!("{keys:?} {lease:?}");
         assert!(printed.contains("key-0"), "{printed}");
         assert!(!printed.contains("sk-0"), "{printed}");
@@ -887,7 +932,7 @@ mod tests {
         for number in 0..RESTS_MAX * 2 {
             let model = format!("m{number}");
             let mut tried = Tried::default();
-            let lease = keys.lease(&model, &tried, Instant::now(), 0.0).unwrap();
+            let lease = keys.lease(&model, &tried, Instant::now, 0.0).unwrap();
             keys.failed(
                 &lease,
                 &model,

@@ -248,7 +248,8 @@ impl Worker {
             asking.watch.enter(Stage::KeySelection);
             let chosen = backend
                 .keys
-                .lease(&target.model, &tried, Instant::now(), fastrand::f64());
+                .lease(&target.model, &tried, Instant::now, fastrand::f64());
+            let has_broken = matches!(failed, Some(Error::Broken(_)));
             let lease = match (chosen, failed) {
                 (Ok(lease), _) => lease,
                 (Err(_), Some(error)) => return Err(backend.last_word(error, &target.model)),
@@ -265,7 +266,9 @@ impl Worker {
                 .get_or_insert_with(|| encode(backend, &asking.call, &target.model, asking.watch));
 
             asking.watch.enter(Stage::RequestSetup);
-            let request = upstream.request(lease.credentials.clone(), body.clone());
+            let request = upstream
+                .request(backend.keys.credentials(&lease), body.clone())
+                .by_a_new_connection(has_broken);
 
             asking.watch.enter(Stage::HttpRequest);
             let before = asking.share.bytes();
@@ -450,7 +453,10 @@ impl Backend {
         };
         let listed = async {
             let mut response = upstream
-                .send(upstream.models_request(lease.credentials), deadline)
+                .send(
+                    upstream.models_request(self.keys.credentials(&lease)),
+                    deadline,
+                )
                 .await?;
             if !response.status.is_success() {
                 return Err(Error::BadAnswer("no list of models"));

@@ -70,8 +70,19 @@ struct Target {
 /// A request that is ready to be sent.
 pub struct Request {
     is_for_models: bool,
+    by_a_new_connection: bool,
     headers: HeaderMap,
     body: Bytes,
+}
+
+impl Request {
+    /// To be sent on a connection that no request was sent on before, where the client can choose. What broke under one
+    /// may have been closed while it was idle, and others with it.
+    #[must_use]
+    pub fn by_a_new_connection(mut self, by_a_new_connection: bool) -> Self {
+        self.by_a_new_connection = by_a_new_connection;
+        self
+    }
 }
 
 /// An answer whose head has come.
@@ -220,6 +231,7 @@ impl Upstream {
     pub fn request(&self, credentials: Option<HeaderValue>, body: Bytes) -> Request {
         Request {
             is_for_models: false,
+            by_a_new_connection: false,
             headers: with_key(&self.chat_headers, credentials),
             body,
         }
@@ -230,6 +242,7 @@ impl Upstream {
     pub fn models_request(&self, credentials: Option<HeaderValue>) -> Request {
         Request {
             is_for_models: true,
+            by_a_new_connection: false,
             headers: with_key(&self.headers, credentials),
             body: Bytes::new(),
         }
@@ -245,7 +258,8 @@ impl Upstream {
         let until = deadline.min(since + self.first_byte);
         let sent = match &self.way {
             Way::Direct(direct) => {
-                let sent = direct.send(self.asked(request));
+                let by_a_new_one = request.by_a_new_connection;
+                let sent = direct.send(self.asked(request), by_a_new_one);
                 timeout_at(until, sent).await.map(|sent| {
                     let (answer, connect) = sent?;
                     Ok(self.response(answer.map(Body::Direct), connect))

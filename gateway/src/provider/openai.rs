@@ -35,7 +35,7 @@ struct Body<'a, C> {
 }
 
 /// An event's choices, of which nothing else is kept: there are hundreds of events to an answer.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 struct Choices {
     count: usize,
     /// A bit for each of them, and for each that finishes; those beyond the 64th share the last.
@@ -82,7 +82,7 @@ impl Provider for OpenAi {
 
     fn answer(&self, body: &[u8]) -> Result<Usage, Error> {
         let body = object(body).ok_or(Error::BadAnswer("no JSON object"))?;
-        let parsed: Body<'_, IgnoredAny> =
+        let parsed: Body<'_, &RawValue> =
             read(body).map_err(|_| Error::BadAnswer("no valid JSON"))?;
         if parsed.is_error() {
             return Err(Error::Answered(Box::new(within_success(body))));
@@ -234,13 +234,33 @@ impl<'de> Deserialize<'de> for Delta {
                 Ok(Delta { has_content })
             }
 
-            // What is no object may be anything. In some languages an empty one is written as a list.
+            // Some languages write an empty object as an empty list.
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Delta, A::Error> {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
+                let mut has_content = false;
+                while items.next_element::<IgnoredAny>()?.is_some() {
+                    has_content = true;
+                }
+                Ok(Delta { has_content })
+            }
+
+            // What is neither may be anything.
+            fn visit_str<E>(self, _: &str) -> Result<Delta, E> {
                 Ok(Delta { has_content: true })
             }
 
-            fn visit_str<E>(self, _: &str) -> Result<Delta, E> {
+            fn visit_bool<E>(self, _: bool) -> Result<Delta, E> {
+                Ok(Delta { has_content: true })
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Delta, E> {
+                Ok(Delta { has_content: true })
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Delta, E> {
+                Ok(Delta { has_content: true })
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Delta, E> {
                 Ok(Delta { has_content: true })
             }
         }
@@ -386,6 +406,12 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_is_no_text_is_none() {
+        let answer = b"{\"choices\":[{\"message\":{\"content\":\"\xe4\"}}]}";
+        assert!(matches!(OpenAi.answer(answer), Err(Error::BadAnswer(_))));
+    }
+
+    #[test]
     fn a_refusal_in_the_openai_form_is_passed_on_byte_for_byte() {
         let body = Bytes::from_static(
             br#"{"error":{"message":"bad","type":"t","param":null,"code":"c"}, "x":1.0}"#,
@@ -456,12 +482,15 @@ mod tests {
             r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#,
             "Finish",
         );
-        check(r#"{"choices":[{"delta":[1]}]}"#, "Content");
-        check(
-            r#"{"choices":[{"delta":[],"finish_reason":"stop"}]}"#,
-            "Finish",
-        );
-        for unknown in [r#"[{"delta":1}]"#, r#"[{"index":"a"}]"#, "[0]", "{}"] {
+        check(r#"{"choices":[{"delta":[]}]}"#, "Preamble");
+        for odd in ["[1]", r#""a""#, "true", "1", "-1", "1.5"] {
+            check(&format!(r#"{{"choices":[{{"delta":{odd}}}]}}"#), "Content");
+            check(
+                &format!(r#"{{"choices":[{{"delta":{odd},"finish_reason":"stop"}}]}}"#),
+                "Finish",
+            );
+        }
+        for unknown in [r#"[{"index":"a"}]"#, "[0]", "{}"] {
             check(&format!(r#"{{"choices":{unknown}}}"#), "Content");
         }
         check("not json", "Content");

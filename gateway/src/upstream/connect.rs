@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -36,7 +37,7 @@ pub(super) struct Door {
     /// How long dialling may take.
     patience: Duration,
     /// When it last took longer.
-    timed_out: Arc<Mutex<Option<Instant>>>,
+    last_timeout: Arc<Mutex<Option<Instant>>>,
 }
 
 /// A connector behind a [`Door`].
@@ -72,7 +73,7 @@ impl Door {
         Self {
             places: Arc::new(Semaphore::new(most)),
             patience,
-            timed_out: Arc::default(),
+            last_timeout: Arc::default(),
         }
     }
 
@@ -86,25 +87,24 @@ impl Door {
         Ok(place)
     }
 
-    /// Dials, as long as that may take.
-    pub(super) async fn patiently<T>(
-        &self,
-        dial: impl Future<Output = Result<T, BoxError>>,
-    ) -> Result<T, BoxError> {
-        if let Ok(opened) = timeout(self.patience, dial).await {
-            return opened;
-        }
-        *self.timed_out() = Some(Instant::now());
-        Err(too_long())
+    /// Dials, but not for longer than that may take.
+    pub(super) async fn in_time<T>(&self, dial: impl Future<Output = T>) -> Result<T, Elapsed> {
+        timeout(self.patience, dial).await
+    }
+
+    /// A dial that somebody waited for took longer: so it would for whoever waits for a place.
+    pub(super) fn timed_out(&self) -> BoxError {
+        *self.last_timeout() = Some(Instant::now());
+        too_long()
     }
 
     /// Whether a dial has, that ended after `since`.
     fn has_timed_out(&self, since: Instant) -> bool {
-        *self.timed_out() > Some(since)
+        *self.last_timeout() > Some(since)
     }
 
-    fn timed_out(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.timed_out
+    fn last_timeout(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last_timeout
             .lock()
             .expect("nobody panics while holding it")
     }
@@ -175,11 +175,15 @@ where
         let opening = self.connector.call(target);
         let door = self.door.clone();
         Box::pin(async move {
-            let opened = door.patiently(opening).await?;
+            let opened = door.in_time(opening).await;
             drop(place);
-            // Outside of a request nobody asks.
-            let _ = REQUEST.try_with(|request| request.opened.set(since.elapsed()));
-            Ok(opened)
+            let took = since.elapsed();
+            let is_waited_for = REQUEST.try_with(|request| request.opened.set(took)).is_ok();
+            match opened {
+                Ok(opened) => opened,
+                Err(_) if is_waited_for => Err(door.timed_out()),
+                Err(_) => Err(too_long()),
+            }
         })
     }
 }

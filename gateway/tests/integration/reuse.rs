@@ -1,5 +1,5 @@
 //! Connections to a provider that are used again, or must not be: the provider is played by hand, so that what it does
-//! is done before the next request comes. Nothing is tried a second time here: an error would reach the client.
+//! is done before the next request comes. Nothing is tried a second time unless said: an error would reach the client.
 
 use std::time::Duration;
 
@@ -21,13 +21,18 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
+        Self::with_retries("0").await
+    }
+
+    async fn with_retries(retries_max: &str) -> Self {
         let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}/v1", provider.local_addr().unwrap());
         let gateway = Gateway::with(&[
             ("SERVER__WORKERS", "1"),
             ("PROVIDERS__OPENAI__BASE_URL", &base_url),
             ("PROVIDERS__OPENAI__KEYS", r#"[{value="sk-test-a"}]"#),
-            ("PROVIDERS__OPENAI__RETRIES__MAX", "0"),
+            ("PROVIDERS__OPENAI__RETRIES__MAX", retries_max),
+            ("PROVIDERS__OPENAI__RETRIES__BACKOFF_INITIAL", "1ms"),
         ]);
         Self { provider, gateway }
     }
@@ -255,4 +260,32 @@ async fn a_request_says_where_it_goes_and_nothing_of_who_asks() {
     let mut expected = expected.to_vec();
     expected[1..].sort_unstable();
     assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn what_broke_on_a_used_connection_is_tried_again_on_a_new_one() {
+    let stage = Stage::with_retries("1").await;
+    let (body, address) = (chat("openai/m"), stage.gateway.address);
+    let (one, two) = tokio::join!(
+        async {
+            let (first, second) = (stage.accepted().await, stage.accepted().await);
+            tokio::join!(
+                answered(first, json(200, COMPLETION)),
+                answered(second, json(200, COMPLETION))
+            )
+        },
+        async { tokio::join!(ask(address, &body), ask(address, &body)) }
+    )
+    .0;
+    // Both are idle now. Whichever is taken breaks, and the other would, too.
+    let play = async {
+        let (mut one, mut two) = (one, two);
+        tokio::select! {
+            _ = request(&mut one) => drop(one),
+            _ = request(&mut two) => drop(two),
+        }
+        answered(stage.accepted().await, json(200, COMPLETION)).await
+    };
+    let (answer, _open) = stage.ask(play).await;
+    is_whole(&answer);
 }

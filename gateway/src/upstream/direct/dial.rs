@@ -7,6 +7,7 @@ use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::time::error::Elapsed;
 use tokio_rustls::TlsConnector;
 use tower_service::Service as _;
 
@@ -72,10 +73,24 @@ impl Dial {
         self.door.place().await
     }
 
-    /// Opens a connection.
-    pub(super) async fn open(&self, _place: Place) -> Result<Box<Link>, Cause> {
-        let io = self.door.patiently(self.dialled()).await?;
-        Ok(Box::new(Link::new(io).await?))
+    /// Opens a connection within its time, and holds the place until then. What it comes to is for who waits for it to tell:
+    /// [`timed_out`](Self::timed_out) is about all that wait at the door, and nobody may wait for this one any more.
+    pub(super) async fn open(
+        self: Arc<Self>,
+        place: Place,
+    ) -> Result<Result<Box<Link>, Cause>, Elapsed> {
+        let dialled = self.door.in_time(self.dialled()).await;
+        drop(place);
+        let io = match dialled? {
+            Ok(io) => io,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        Ok(Link::new(io).await.map(Box::new).map_err(Into::into))
+    }
+
+    /// Opening one took too long.
+    pub(super) fn timed_out(&self) -> Cause {
+        self.door.timed_out()
     }
 
     async fn dialled(&self) -> Result<Io, Cause> {

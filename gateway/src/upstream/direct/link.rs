@@ -293,7 +293,7 @@ mod tests {
 
     async fn data(link: &mut Link, incoming: &mut Incoming) -> Option<Bytes> {
         let data = poll_fn(|context| link.poll_data(incoming, context));
-        let data = tokio::time::timeout(Duration::from_secs(60), data).await;
+        let data = tokio::time::timeout(Duration::from_mins(1), data).await;
         data.expect("it came").transpose().unwrap()
     }
 
@@ -333,7 +333,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        let ended = tokio::time::timeout(Duration::from_mins(1), ended).await;
         ended.expect("it is told so");
     }
 
@@ -351,7 +351,7 @@ mod tests {
             }
             link.poll_data(&mut incoming, context)
         });
-        let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+        let read = tokio::time::timeout(Duration::from_mins(1), read).await;
         assert_eq!(read.expect("it was woken").unwrap().unwrap(), "a");
     }
 }
