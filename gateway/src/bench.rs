@@ -94,10 +94,11 @@ pub fn run(cli: Cli) -> anyhow::Result<bool> {
             Ok(true)
         }
         Task::Leash {
+            held,
             parent,
             program,
             arguments,
-        } => process::leash(parent, &program, &arguments).map(|()| true),
+        } => process::leash(parent, held, &program, &arguments).map(|()| true),
     }
 }
 
@@ -296,7 +297,8 @@ fn start_up(bench: &Bench<'_>, setup: &Setup) -> anyhow::Result<StartUp> {
     for _ in 0..STARTS {
         let (gateway, took) = Gateway::start_cold(bench.start(setup, &url), &body)?;
         found.cold.push(took.as_secs_f64() * 1e9);
-        found.rss.push(process::used(gateway.pid()).rss as f64);
+        let used = process::used(gateway.pid()).with_context(|| gateway.last_words())?;
+        found.rss.push(used.rss as f64);
     }
     Ok(found)
 }

@@ -47,6 +47,9 @@ pub(super) enum Task {
     /// Become `program`, and end when our parent does
     #[command(hide = true)]
     Leash {
+        /// Wait for a byte of input before
+        #[arg(long)]
+        held: bool,
         parent: u32,
         program: OsString,
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

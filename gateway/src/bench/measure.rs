@@ -91,14 +91,17 @@ impl Bench<'_> {
     pub(super) fn through_gateway(&self, setup: &Setup, is_last: bool) -> anyhow::Result<Through> {
         let provider = self.provider(setup)?;
         let gateway = Gateway::start(self.start(setup, &provider.url))?;
-        let watch = Watch::start(gateway.pid(), Some(gateway.opened()?), setup.warm_up);
+        let watch = Watch::start(gateway.pid(), Some(gateway.opened()?), setup);
         let load = load(setup, &gateway.url(), "gateway");
-        let (usage, inside) = watch.end();
+        let (usage, inside) = watch.end().with_context(|| gateway.last_words())?;
         let verdict = gateway.verdict(self.program);
         let rss_idle = self.idle.filter(|_| is_last).map(|time| {
             std::thread::sleep(time);
-            process::used(gateway.pid()).rss
+            let used = process::used(gateway.pid()).context("it ended without a load")?;
+            anyhow::Ok(used.rss)
         });
+        let rss_idle = rss_idle.transpose();
+        let rss_idle = rss_idle.with_context(|| gateway.last_words())?;
         Ok(Through {
             load: load?,
             usage,
@@ -112,9 +115,9 @@ impl Bench<'_> {
     fn through_nginx(&self, setup: &Setup) -> anyhow::Result<Through> {
         let provider = self.provider(setup)?;
         let nginx = Nginx::start(self.place, &provider.url)?;
-        let watch = Watch::start(nginx.pid(), None, setup.warm_up);
+        let watch = Watch::start(nginx.pid(), None, setup);
         let load = load(setup, &nginx.url(), "nginx");
-        let (usage, inside) = watch.end();
+        let (usage, inside) = watch.end().with_context(|| nginx.last_words())?;
         Ok(Through {
             load: load?,
             usage,
