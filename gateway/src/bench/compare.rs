@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 
 use super::about::About;
-use super::figure::{Figure, NONE, ratio_text, row, rule};
+use super::figure::{Figure, NONE, is_told, ratio_text, row, rule};
 use super::report::{self, FORMAT, Report};
 
 /// Reads a result that `run --json` wrote.
@@ -61,8 +61,10 @@ fn cells(old: &Figure, new: &Figure) -> Option<[String; 4]> {
     let (before, after) = (old.value(), new.value());
     before.or(after)?;
     let told = |value: Option<f64>| value.map_or(NONE.to_owned(), |it| new.unit.text(it));
+    let are_told = is_told(&old.values) && is_told(&new.values);
     let ratio = before
         .zip(after)
+        .filter(|_| are_told)
         .map_or(NONE.to_owned(), |(before, after)| ratio_text(after, before));
     Some([new.label.clone(), told(before), told(after), ratio])
 }

@@ -33,10 +33,10 @@ pub(super) fn load(hop_us: f64) -> LoadReport {
     let row = SecondRow {
         ok: 5_000,
         failed: 0,
-        p50: 1.5e9,
-        p99: 2.0e9,
-        hop_p50: hop_us * 1e3,
-        hop_p99: hop_us * 3e3,
+        p50: Some(1.5e9),
+        p99: Some(2.0e9),
+        hop_p50: Some(hop_us * 1e3),
+        hop_p99: Some(hop_us * 3e3),
     };
     LoadReport {
         what: "5000 a second".to_owned(),

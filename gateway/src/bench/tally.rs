@@ -126,12 +126,12 @@ struct Second {
 pub(super) struct SecondRow {
     pub(super) ok: u64,
     pub(super) failed: u64,
-    /// Latency, ns.
-    pub(super) p50: f64,
-    pub(super) p99: f64,
-    /// Latency less the service time, ns; zero where it isn't told.
-    pub(super) hop_p50: f64,
-    pub(super) hop_p99: f64,
+    /// Latency, ns; none where nobody was answered.
+    pub(super) p50: Option<f64>,
+    pub(super) p99: Option<f64>,
+    /// Latency less the service time, ns; none where that isn't told, either.
+    pub(super) hop_p50: Option<f64>,
+    pub(super) hop_p99: Option<f64>,
 }
 
 /// What a load came to.
@@ -276,13 +276,15 @@ impl Tally {
 impl Second {
     fn row(&self) -> SecondRow {
         let (latency, hop) = (spread(&self.latency), spread(&self.hop));
+        let quantiles = |it: &Spread| (!it.is_empty()).then_some((it.p50, it.p99)).unzip();
+        let ((p50, p99), (hop_p50, hop_p99)) = (quantiles(&latency), quantiles(&hop));
         SecondRow {
             ok: latency.count,
             failed: self.failed,
-            p50: latency.p50,
-            p99: latency.p99,
-            hop_p50: hop.p50,
-            hop_p99: hop.p99,
+            p50,
+            p99,
+            hop_p50,
+            hop_p99,
         }
     }
 }
