@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
+use humantime::format_duration;
 use serde::{Deserialize, Serialize};
 
 use super::about::About;
 use super::figure::{Table, bytes, count};
 use super::growth::Cell;
 use super::hold::Hold;
-use super::measure::Measured;
+use super::measure::{Measured, Through};
 use super::scenario::Setup;
 use super::tables;
 use super::tables::hidden;
@@ -39,8 +40,33 @@ pub(super) struct StartUp {
     pub(super) rss: Vec<f64>,
 }
 
+/// Thousandths of a second that a hypervisor may steal before it is told: less than what other noise comes to.
+const STEAL_UNTOLD_MAX: u64 = 20;
+
 impl Report {
-    /// Whether every request of everything that was measured was answered well.
+    /// Every gateway under every load, by the load's name and the round.
+    fn gateways(&self) -> impl Iterator<Item = (String, &Through)> {
+        let pages = self.page.iter().chain(&self.shapes);
+        let rounds = pages.flat_map(|it| {
+            let numbered = (1..).zip(&it.rounds);
+            let name = |number: u32| format!("{}, round {number}", it.setup.name);
+            numbered.map(move |(number, round)| (name(number), &round.gateway))
+        });
+        let cells = self.growth.iter();
+        rounds.chain(cells.map(|it| (it.setup.name.clone(), &it.through)))
+    }
+
+    /// What speaks against the figures, in words.
+    fn doubts(&self) -> Vec<String> {
+        let of = |(name, through): (String, &Through)| {
+            let all = miscounts(through).into_iter().chain(blemishes(through));
+            let all: Vec<_> = all.map(|doubt| format!("**{name}:** {doubt}")).collect();
+            all
+        };
+        self.gateways().flat_map(of).collect()
+    }
+
+    /// Whether every request of everything that was measured was answered well, and counted alike on all sides.
     pub(super) fn is_whole(&self) -> bool {
         let pages = self.page.iter().chain(&self.shapes);
         let rounds = pages.flat_map(|it| &it.rounds);
@@ -51,6 +77,7 @@ impl Report {
         loads
             .map(|it| it.all.success())
             .all(|share| share == Some(1.0))
+            && self.gateways().all(|(_, it)| miscounts(it).is_empty())
     }
 
     /// All of its tables, in order.
@@ -138,16 +165,93 @@ impl Report {
                 about.nginx.as_deref().unwrap_or("not measured")
             ),
         ];
-        for line in lines.iter().chain(&self.notes) {
+        for line in lines.iter().chain(&self.notes).chain(&self.doubts()) {
             let _ = writeln!(text, "- {line}");
         }
         text
     }
 }
 
+/// Where load, gateway and provider counted the same requests differently.
+fn miscounts(through: &Through) -> Vec<String> {
+    let all = &through.load.all;
+    let inside = through.inside.as_ref();
+    let sides = [
+        (
+            "the provider counted",
+            through.provider_counted,
+            "sent",
+            all.sent,
+        ),
+        (
+            "the gateway began",
+            inside.map(|it| it.started),
+            "sent",
+            all.sent,
+        ),
+        (
+            "the gateway completed",
+            inside.map(|it| it.completed),
+            "had good answers to",
+            all.ok,
+        ),
+    ];
+    let differing = sides
+        .into_iter()
+        .filter_map(|(side, found, verb, expected)| {
+            let found = found.filter(|found| *found != expected)?;
+            let [found, expected] = [found, expected].map(|it| count(it as f64));
+            Some(format!(
+                "{side} {found} requests, and the load {verb} {expected}"
+            ))
+        });
+    differing.collect()
+}
+
+/// What else makes a load's figures other than they should be.
+fn blemishes(through: &Through) -> Vec<String> {
+    let Some(inside) = &through.inside else {
+        return vec![];
+    };
+    let counts = [
+        (inside.retries, "attempts were repeated"),
+        (
+            inside.not_completed,
+            "requests did not complete in the gateway",
+        ),
+        (
+            inside.records_missed,
+            "records were overwritten before they were read: *in process* is without them",
+        ),
+    ];
+    let told = counts.into_iter().filter(|(found, _)| *found > 0);
+    let told = told.map(|(found, what)| format!("{} {what}", count(found as f64)));
+    let stolen = (inside.steal_max > STEAL_UNTOLD_MAX).then(|| {
+        let percent = inside.steal_max as f64 / 10.0;
+        format!("the hypervisor stole {percent:.1} % of a second")
+    });
+    told.chain(stolen).collect()
+}
+
 /// How two setups differ, in words; none if they don't.
 pub(super) fn difference(before: &Setup, after: &Setup) -> Option<String> {
-    (before != after).then(|| format!("{} before, {} after", before.words(), after.words()))
+    type Fact = fn(&Setup) -> String;
+    let facts: [(&str, Fact); 8] = [
+        ("name", |it| it.name.clone()),
+        ("load", Setup::words),
+        ("requests", |it| bytes(it.prompt_bytes.into())),
+        ("answers", |it| bytes(it.answer_bytes.into())),
+        ("warm-up", |it| format_duration(it.warm_up).to_string()),
+        ("time", |it| format_duration(it.time).to_string()),
+        ("rounds", |it| it.rounds.to_string()),
+        ("profile", |it| it.profile.clone()),
+    ];
+    let differing = facts.iter().filter_map(|(name, fact)| {
+        let (old, new) = (fact(before), fact(after));
+        (old != new).then(|| format!("{name}: {old} before, {new} after"))
+    });
+    let differing: Vec<_> = differing.collect();
+    (!differing.is_empty()).then(|| format!("{}: {}", before.name, differing.join("; ")))
 }
 
 #[cfg(test)]
@@ -222,6 +326,50 @@ mod tests {
         check("RSS a request in flight", "30 KB | – | –");
         check("RSS after the idle time", "16 MB | 16 MB | 1.00×");
         check("Highest rate held", "6,000/s | – | –");
+    }
+
+    #[test]
+    fn sides_that_count_differently_are_told_and_make_a_run_fail() {
+        let report = fixture::report();
+        assert_eq!(report.doubts(), [""; 0]);
+        let check = |spoil: fn(&mut Through), is_whole, told: &str| {
+            let mut report = fixture::report();
+            spoil(&mut report.shapes[1].rounds[1].gateway);
+            assert_eq!(report.is_whole(), is_whole, "{told}");
+            let line = format!("\n- **64 connections, round 2:** {told}\n");
+            let markdown = report.markdown();
+            assert!(markdown.contains(&line), "{line} in {markdown}");
+        };
+        check(
+            |it| it.provider_counted = Some(100_132),
+            false,
+            "the provider counted 100,132 requests, and the load sent 100,000",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().completed -= 1,
+            false,
+            "the gateway completed 99,999 requests, and the load had good answers to 100,000",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().started += 1,
+            false,
+            "the gateway began 100,001 requests, and the load sent 100,000",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().records_missed = 1_204,
+            true,
+            "1,204 records were overwritten before they were read: *in process* is without them",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().retries = 61,
+            true,
+            "61 attempts were repeated",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().steal_max = 120,
+            true,
+            "the hypervisor stole 12.0 % of a second",
+        );
     }
 
     #[test]

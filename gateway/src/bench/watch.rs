@@ -21,8 +21,10 @@ use super::tally::Spread;
 /// How often it looks. The segment's ring holds 16,384 records: three seconds of 5,000 a second.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long the exporter may take to write what was in flight, at its 50 ms a round.
+/// How long the exporter may take to write what was in flight, at its 50 ms a round; and how often it gets so much where
+/// the machine is busy.
 const SETTLE: Duration = Duration::from_millis(200);
+const SETTLES_MAX: u32 = 10;
 
 /// One look at the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -176,7 +178,6 @@ fn watch(
     usage.cores = busy.cores();
     usage.rss_peak = usage.rss_peak.max(after.rss_peak);
     usage.rss_after = after.rss;
-    thread::sleep(SETTLE);
     Ok((usage, reader.and_then(Reader::end)))
 }
 
@@ -261,10 +262,25 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads until all requests that began have ended there, too.
+    fn settle(&mut self) -> Option<Figures> {
+        let mut last = None;
+        for _ in 0..SETTLES_MAX {
+            thread::sleep(SETTLE);
+            self.look(true);
+            let figures = self.view.figures(self.opened.words()?)?;
+            let ended = figures.counter(Counter::Completed) + not_completed(&figures);
+            let is_settled = ended == figures.counter(Counter::Started);
+            last = Some(figures);
+            if is_settled {
+                break;
+            }
+        }
+        last
+    }
+
     fn end(mut self) -> Option<Inside> {
-        self.look(true);
-        let words = self.opened.words()?;
-        let after = self.view.figures(words)?;
+        let after = self.settle()?;
         let before = self.before.take().unwrap_or_default();
         let mut inside = std::mem::take(&mut self.inside);
         inside.series = Series::all()
@@ -275,10 +291,7 @@ impl<'a> Reader<'a> {
         inside.records_missed = self.samples.missed();
         inside.started = after.counter(Counter::Started);
         inside.completed = after.counter(Counter::Completed);
-        inside.not_completed = NOT_COMPLETED
-            .map(|counter| after.counter(counter))
-            .iter()
-            .sum();
+        inside.not_completed = not_completed(&after);
         inside.retries = after.counter(Counter::Retries);
         let seconds = self.delays.len() as u64;
         inside.scheduler_delay_mean = self
@@ -306,6 +319,11 @@ const NOT_COMPLETED: [Counter; 5] = [
     Counter::Failed,
     Counter::Truncated,
 ];
+
+fn not_completed(figures: &Figures) -> u64 {
+    let counts = NOT_COMPLETED.map(|counter| figures.counter(counter));
+    counts.iter().sum()
+}
 
 fn row(series: Series, after: &Figures, before: &Figures) -> SeriesRow {
     let histogram = after.histogram(series).since(before.histogram(series));
