@@ -66,6 +66,9 @@ pub(super) struct Setup {
     /// The provider's delay on average, and how far it varies to either side (a share of it).
     pub(super) delay: Duration,
     pub(super) spread: f64,
+    /// The provider is elsewhere, and has its own delay and answers instead.
+    #[serde(default)]
+    pub(super) elsewhere: bool,
     pub(super) prompt_bytes: u32,
     pub(super) answer_bytes: u32,
     pub(super) warm_up: Duration,
@@ -83,6 +86,7 @@ impl Setup {
             tick: None,
             delay: PAGE_DELAY,
             spread: PAGE_SPREAD,
+            elsewhere: false,
             prompt_bytes: 133,
             answer_bytes: 1_407,
             warm_up: Duration::from_secs(4),
@@ -140,6 +144,11 @@ impl Setup {
         }
     }
 
+    /// How long the provider takes at most.
+    pub(super) fn delay_max(&self) -> Duration {
+        self.delay.mul_f64(1.0 + self.spread)
+    }
+
     /// What it is, in words.
     pub(super) fn words(&self) -> String {
         let pace = match self.pace {
@@ -160,7 +169,9 @@ impl Setup {
                 )
             }
         };
-        let delay = if self.delay.is_zero() {
+        let delay = if self.elsewhere {
+            "the delay of the provider elsewhere".to_owned()
+        } else if self.delay.is_zero() {
             "no delay".to_owned()
         } else if self.spread > 0.0 {
             let delay = humantime::format_duration(self.delay);
@@ -188,6 +199,14 @@ mod tests {
         assert_eq!(
             words,
             "5000 requests a second; a delay of 1s 500ms × U(0.6, 1.4)"
+        );
+        let elsewhere = Setup {
+            elsewhere: true,
+            ..Setup::page(Name::T3Medium)
+        };
+        assert_eq!(
+            elsewhere.words(),
+            "5000 requests a second; the delay of the provider elsewhere"
         );
     }
 }

@@ -134,7 +134,7 @@ impl Times {
     fn of(setup: &Setup) -> Self {
         Self {
             sent: setup.warm_up..setup.warm_up + setup.time,
-            settled: setup.warm_up + setup.delay.mul_f64(1.0 + setup.spread),
+            settled: setup.warm_up + setup.delay_max(),
         }
     }
 }
