@@ -47,12 +47,14 @@ mod target;
 mod told;
 mod watch;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::about::About;
 use self::arrivals::Pattern;
@@ -85,7 +87,14 @@ const STARTS: u32 = 9;
 pub fn run(cli: Cli) -> anyhow::Result<bool> {
     limits::raise()?;
     match cli.task {
-        Task::Run(args) => benchmark(&args),
+        Task::Run(args) => match args.unused() {
+            Some(argument) => {
+                let words = format!("{argument} has no part in `run growth`\n");
+                let kind = clap::error::ErrorKind::ArgumentConflict;
+                Cli::command().error(kind, words).exit()
+            }
+            None => benchmark(&args),
+        },
         Task::Load(args) => load(&args),
         Task::Mock(args) => mock::run_alone(&args).map(|()| true),
         Task::Compare { before, after } => {
@@ -110,20 +119,45 @@ fn print(text: &str) -> io::Result<()> {
 
 fn load(args: &LoadArgs) -> anyhow::Result<bool> {
     let runtime = child::runtime()?;
+    let stop = {
+        let _within = runtime.enter();
+        stop_when_interrupted()?
+    };
     let mut all_well = true;
     for url in &args.urls {
-        let report = runtime.block_on(load_on(args, url))?;
-        all_well &= report.all.success() == Some(1.0);
+        let report = runtime.block_on(load_on(args, url, stop.clone()))?;
+        // A load of which nothing was measured says nothing.
+        all_well &= report.all.success() == Some(1.0) && report.measured.sent > 0;
         if args.json {
             print(&(serde_json::to_string(&report)? + "\n"))?;
         } else {
             print(&told::markdown(&report))?;
         }
+        if *stop.borrow() {
+            std::process::exit(INTERRUPTED);
+        }
     }
     Ok(all_well)
 }
 
-async fn load_on(args: &LoadArgs, url: &str) -> anyhow::Result<LoadReport> {
+/// Becomes true when a load is to end before its time.
+type Stop = tokio::sync::watch::Receiver<bool>;
+
+/// Tells of the first interruption, so that what was found until then can be told; a second one ends the process. To be
+/// told to terminate ends it at once.
+fn stop_when_interrupted() -> io::Result<Stop> {
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let (tell, told) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        interrupts.recv().await;
+        tell.send_replace(true);
+        interrupts.recv().await;
+        std::process::exit(INTERRUPTED);
+    });
+    Ok(told)
+}
+
+async fn load_on(args: &LoadArgs, url: &str, stop: Stop) -> anyhow::Result<LoadReport> {
     let mut target = Target::new(url, args.dialect)?;
     target.key.clone_from(&args.key);
     target.headers.clone_from(&args.headers);
@@ -133,14 +167,23 @@ async fn load_on(args: &LoadArgs, url: &str) -> anyhow::Result<LoadReport> {
         what: args.words(),
         url: url.to_owned(),
         bodies: Bodies::new(args.mix.clone(), &args.model, args.dialect, sizes),
-        warm_up: args.warm_up,
-        time: args.warm_up + args.time,
+        warm_up: args.warm_up(),
+        time: args.warm_up() + args.time,
+        stop,
     };
     let client = Client::new(&target, args.timeout)?;
     drive::drive(plan, client, &Progress::new(&args.name)).await
 }
 
 impl LoadArgs {
+    /// A number of requests has none: it would end in it.
+    fn warm_up(&self) -> Duration {
+        match self.requests_each {
+            0 => self.warm_up,
+            _ => Duration::ZERO,
+        }
+    }
+
     fn how(&self) -> Loop {
         match (self.rate, self.connections) {
             (Some(rate), _) => Loop::Open(Pattern {
@@ -170,12 +213,23 @@ impl LoadArgs {
                 each => format!("{connections} connections, {each} requests on each"),
             },
         };
+        if self.requests_each > 0 {
+            return format!("{how}; {}", self.mix);
+        }
         let (span, warm_up) = (time(self.time), time(self.warm_up));
         format!("{how}; {}; for {span} after {warm_up} of warm-up", self.mix)
     }
 }
 
 fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
+    // Before it takes minutes to find something to write there.
+    if let Some(file) = &args.json {
+        let opened = OpenOptions::new().append(true).create(true).open(file);
+        opened.with_context(|| file.display().to_string())?;
+    }
+    if let Some(directory) = &args.svg {
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    }
     let program = match &args.gateway {
         Some(program) => program.clone(),
         None => process::ourselves()?.with_file_name("bifrost-gateway"),
@@ -198,10 +252,10 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
         idle: (!args.page_only && args.scenario != Name::Quick).then_some(IDLE),
     };
     let report = measure(&bench, args, about)?;
+    // First, since a reader of what is printed may have left.
+    let written = args.json.as_ref().map(|file| write_json(&report, file));
     print(&report.markdown())?;
-    if let Some(file) = &args.json {
-        write_json(&report, file)?;
-    }
+    written.transpose()?;
     if let (Some(directory), Some(page)) = (&args.svg, &report.page) {
         let names = plot::write(page, directory)?;
         eprintln!("plots in {}: {}", directory.display(), names.join(", "));
@@ -267,6 +321,7 @@ impl RunArgs {
             setup.pace = scenario::Pace::Rate(rate.get());
         }
         setup.tick = self.tick;
+        setup.elsewhere = self.real_socket.is_some();
         setup.time = self.time.unwrap_or(setup.time);
         setup.rounds = self.rounds.map_or(setup.rounds, std::num::NonZero::get);
         setup
@@ -317,4 +372,3 @@ fn write_json(report: &Report, file: &PathBuf) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(report)? + "\n";
     fs::write(file, text).with_context(|| file.display().to_string())
 }
-        setup.elsewhere = self.real_socket.is_some();

@@ -81,7 +81,7 @@ pub(super) struct RunArgs {
     pub(super) tick: Option<Duration>,
 
     /// How long each measurement takes, after its warm-up [default: the scenario's]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub(super) time: Option<Duration>,
 
     /// How often everything is measured, in alternation with the direct path [default: the scenario's]
@@ -109,6 +109,25 @@ pub(super) struct RunArgs {
     pub(super) svg: Option<PathBuf>,
 }
 
+impl RunArgs {
+    /// What was asked for that `growth`, whose loads and provider are its own, has no use for.
+    pub(super) fn unused(&self) -> Option<&'static str> {
+        let given = [
+            ("--real-socket", self.real_socket.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--tick", self.tick.is_some()),
+            ("--time", self.time.is_some()),
+            ("--rounds", self.rounds.is_some()),
+            ("--nginx", self.nginx),
+            ("--page-only", self.page_only),
+            ("--svg", self.svg.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
+        let first = given.next().map(|(name, _)| name);
+        first.filter(|_| self.scenario == Name::Growth)
+    }
+}
+
 /// A load.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LoadArgs {
@@ -130,31 +149,41 @@ pub(super) struct LoadArgs {
     pub(super) rate: Option<NonZeroU32>,
 
     /// With --rate: rise or fall evenly to this rate at the end (ramp)
-    #[arg(long, value_name = "N", requires = "rate")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "rate",
+        conflicts_with = "connections"
+    )]
     pub(super) rate_at_end: Option<u32>,
 
     /// With --rate: that many requests more, all at once, every --burst-every
-    #[arg(long, value_name = "N", requires = "rate")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "rate",
+        conflicts_with = "connections"
+    )]
     pub(super) burst: Option<NonZeroU32>,
 
     /// Time between two bursts
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "burst", value_parser = some_time)]
     pub(super) burst_every: Duration,
 
     /// With --rate: at even distances, instead of independently of each other (Poisson)
-    #[arg(long, requires = "rate")]
+    #[arg(long, requires = "rate", conflicts_with = "connections")]
     pub(super) even: bool,
 
     /// With --rate: send what is due at each tick only, as tools do whose timers tick in whole milliseconds. It saves
     /// everybody wake-ups, and is in the latency
-    #[arg(long, value_name = "TIME", requires = "rate", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", requires = "rate", conflicts_with = "connections", value_parser = some_time)]
     pub(super) tick: Option<Duration>,
 
     /// Closed loop: so many connections, each asking again as soon as it was answered
     #[arg(long, value_name = "N")]
     pub(super) connections: Option<NonZeroU32>,
 
-    /// With --connections: requests on each of them, and then no more
+    /// With --connections: requests on each of them, and then no more; all are measured
     #[arg(long, value_name = "N", default_value = "0", requires = "connections")]
     pub(super) requests_each: u64,
 
@@ -214,4 +243,57 @@ fn some_time(text: &str) -> Result<Duration, String> {
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected `name: value`")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the command line is refused for.
+    fn refusal(line: &str) -> Option<String> {
+        let words = std::iter::once("bifrost-bench").chain(line.split(' '));
+        match Cli::try_parse_from(words) {
+            Err(error) => Some(error.to_string()),
+            Ok(Cli {
+                task: Task::Run(args),
+            }) => args.unused().map(str::to_owned),
+            Ok(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let check = |line: &str, named: &str| {
+            let said = refusal(line).unwrap_or_default();
+            assert!(said.contains(named), "{line}: {said:?}");
+        };
+        let closed = "load --url http://127.0.0.1 --connections 2";
+        assert_eq!(refusal(closed), None);
+        for open in [
+            "--burst 3",
+            "--even",
+            "--tick 1ms",
+            "--rate-at-end 9",
+            "--rate 1",
+        ] {
+            let (name, _) = open.split_once(' ').unwrap_or((open, ""));
+            check(&format!("{closed} {open}"), name);
+        }
+        check(
+            "load --url http://127.0.0.1 --rate 1 --burst-every 2s",
+            "--burst",
+        );
+        assert_eq!(refusal("run growth --json a"), None);
+        assert_eq!(refusal("run quick --rate 5 --nginx"), None);
+        for unused in [
+            "--rate 5",
+            "--nginx",
+            "--time 5s",
+            "--real-socket http://127.0.0.1",
+        ] {
+            let (name, _) = unused.split_once(' ').unwrap_or((unused, ""));
+            check(&format!("run growth {unused}"), name);
+        }
+        check("run quick --time 0s", "more than nothing");
+    }
 }

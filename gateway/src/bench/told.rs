@@ -22,6 +22,15 @@ pub(super) fn markdown(load: &LoadReport) -> String {
         count(load.rate),
         if failures.is_empty() { "" } else { "; " },
     );
+    let early = load.all.sent - measured.sent;
+    if load.all.ok - measured.ok < early {
+        let _ = writeln!(
+            text,
+            "Of {} in the warm-up, {} were answered.\n",
+            count(early as f64),
+            count((load.all.ok - measured.ok) as f64)
+        );
+    }
     let head = ["", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_owned);
     text += &row(&head);
     text += &rule(head.len());
