@@ -23,10 +23,12 @@ pub(crate) mod test;
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -48,7 +50,7 @@ pub use self::manner::KeyManner;
 use self::manner::Manner;
 use self::refusal::Refusal;
 pub use self::settings::{MockArgs, Settings};
-use crate::child;
+use crate::{child, machine};
 
 /// Connections that may wait to be accepted: a burst of new ones must not be lost to a full backlog. 4,096 is where
 /// the kernel caps it by default (`net.core.somaxconn`).
@@ -89,8 +91,9 @@ fn run_until(args: &MockArgs, end: impl Future<Output = ()>) -> anyhow::Result<(
             TcpSocket::new_v6()?
         };
         socket.set_reuseaddr(true)?;
-        socket.bind(args.address)?;
-        let listener = socket.listen(BACKLOG)?;
+        let place = || format!("can't listen on {}", args.address);
+        socket.bind(args.address).with_context(place)?;
+        let listener = socket.listen(BACKLOG).with_context(place)?;
         child::announce(listener.local_addr()?)?;
         serve(listener, args.settings.clone(), end).await;
         Ok(())
@@ -120,9 +123,22 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            Err(_) => sleep(ACCEPT_PAUSE).await,
+            Err(error) => {
+                tell_of_refusal(&error);
+                sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
+}
+
+/// Says once why clients wait for a connection: each takes a descriptor.
+fn tell_of_refusal(error: &io::Error) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        let limit =
+            machine::descriptor_limit().map_or("none".to_owned(), |limit| limit.to_string());
+        eprintln!("mock provider: no more connections can be accepted: {error}; the limit of descriptors is {limit} (`ulimit -n`)");
+    });
 }
 
 /// What all connections share.
