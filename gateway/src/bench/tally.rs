@@ -389,6 +389,22 @@ mod tests {
     }
 
     #[test]
+    fn a_second_without_an_answer_has_no_latency() {
+        let from = Instant::now();
+        let mut tally = Tally::new(from);
+        let due = from + 1_500 * MS;
+        tally.count(due, due, 133, &seen(Outcome::Broken, due + 10 * MS));
+        let report = tally.report(String::new(), String::new(), 2_000 * MS, MS);
+        let nobody = SecondRow::default();
+        let failed = SecondRow {
+            failed: 1,
+            ..nobody
+        };
+        assert_eq!(report.timeline, [nobody, failed]);
+        assert_eq!((nobody.p99, nobody.hop_p99), (None, None));
+    }
+
+    #[test]
     fn a_quantile_is_the_smallest_value_that_its_share_does_not_exceed() {
         let check = |count: u32, p50, p99| {
             let mut values: Vec<f64> = (1..=count).rev().map(f64::from).collect();
