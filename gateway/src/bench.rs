@@ -89,7 +89,7 @@ pub fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.task {
         Task::Run(args) => match args.unused() {
             Some(argument) => {
-                let words = format!("{argument} has no part in `run growth`\n");
+                let words = format!("{argument} has no part in `run growth`");
                 let kind = clap::error::ErrorKind::ArgumentConflict;
                 Cli::command().error(kind, words).exit()
             }

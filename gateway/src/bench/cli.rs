@@ -26,8 +26,10 @@ Markdown. `mock` and `load` are the same parts for measuring any other gateway b
   bifrost-bench mock --address 127.0.0.1:9100 --delay 1500ms --spread 0.4 &
   bifrost-bench load --url http://127.0.0.1:8080 --rate 5000 --time 30s
 
-Exit status: 0 when all that was measured succeeded, 1 when requests failed or nothing could be measured, 2 for a wrong
-command line.";
+A load that is interrupted sends no more, and reports what it found; a second time it ends at once.
+
+Exit status: 0 when all that was measured succeeded and was counted alike on all sides, 1 when requests failed or nothing
+could be measured, 2 for a wrong command line, 130 when it was interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Task {

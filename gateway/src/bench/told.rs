@@ -66,3 +66,27 @@ pub(super) fn markdown(load: &LoadReport) -> String {
     );
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn what_failed_in_the_warm_up_is_told_beside_what_was_measured() {
+        let mut load = fixture::load(100.0);
+        assert!(!markdown(&load).contains("warm-up"));
+        load.all.sent += 3;
+        load.all.ok += 1;
+        load.all.broken += 2;
+        let text = markdown(&load);
+        assert!(
+            text.contains("100,000 of 100,000 answered (100.00 %)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Of 3 in the warm-up, 1 were answered."),
+            "{text}"
+        );
+    }
+}
