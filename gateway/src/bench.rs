@@ -22,6 +22,7 @@
 mod about;
 mod alarm;
 mod arrivals;
+mod certificate;
 mod cli;
 mod client;
 mod compare;
@@ -87,7 +88,7 @@ pub fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.task {
         Task::Run(args) => benchmark(&args),
         Task::Load(args) => load(&args),
-        Task::Mock(args) => mock::run_alone(&args).map(|()| true),
+        Task::Mock(args) => mock::run_alone(&args.mock, args.tls()?).map(|()| true),
         Task::Compare { before, after } => {
             let (before, after) = (compare::read(&before)?, compare::read(&after)?);
             print(&compare::markdown(&before, &after))?;
@@ -288,13 +289,13 @@ fn start_up(bench: &Bench<'_>, setup: &Setup) -> anyhow::Result<StartUp> {
         delay: Duration::ZERO,
         ..setup.clone()
     };
-    let (_mock, url) = measure::mock(&instant)?;
+    let provider = measure::mock(&instant, bench.place)?;
     let mix = "plain".parse().map_err(anyhow::Error::msg)?;
     let sizes = (setup.prompt_bytes as usize, 0);
     let (body, _) = Bodies::new(mix, "gpt-4o-mini", target::Dialect::Openai, sizes).body(0);
     let mut found = StartUp::default();
     for _ in 0..STARTS {
-        let (gateway, took) = Gateway::start_cold(bench.start(setup, &url), &body)?;
+        let (gateway, took) = Gateway::start_cold(bench.start(setup, &provider), &body)?;
         found.cold.push(took.as_secs_f64() * 1e9);
         found.rss.push(process::used(gateway.pid()).rss as f64);
     }

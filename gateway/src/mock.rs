@@ -20,6 +20,7 @@ mod refusal;
 mod settings;
 #[cfg(test)]
 pub(crate) mod test;
+mod tls;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -36,6 +37,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -48,6 +50,7 @@ pub use self::manner::KeyManner;
 use self::manner::Manner;
 use self::refusal::Refusal;
 pub use self::settings::{MockArgs, Settings};
+pub use self::tls::Tls;
 use crate::child;
 
 /// Connections that may wait to be accepted: a burst of new ones must not be lost to a full backlog. 4,096 is where
@@ -69,19 +72,23 @@ const LISTED_MODEL: &str = "gpt-4o-mini";
 ///
 /// When the address can't be listened on.
 pub fn run(args: &MockArgs) -> anyhow::Result<()> {
-    run_until(args, child::parent_gone())
+    run_until(args, None, child::parent_gone())
 }
 
-/// Serves until the process is told to end.
+/// Serves until the process is told to end, over TLS as well if there is one.
 ///
 /// # Errors
 ///
 /// When the address can't be listened on.
-pub fn run_alone(args: &MockArgs) -> anyhow::Result<()> {
-    run_until(args, pending())
+pub fn run_alone(args: &MockArgs, tls: Option<Tls>) -> anyhow::Result<()> {
+    run_until(args, tls, pending())
 }
 
-fn run_until(args: &MockArgs, end: impl Future<Output = ()>) -> anyhow::Result<()> {
+fn run_until(
+    args: &MockArgs,
+    tls: Option<Tls>,
+    end: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     child::runtime()?.block_on(async {
         let socket = if args.address.is_ipv4() {
             TcpSocket::new_v4()?
@@ -92,15 +99,25 @@ fn run_until(args: &MockArgs, end: impl Future<Output = ()>) -> anyhow::Result<(
         socket.bind(args.address)?;
         let listener = socket.listen(BACKLOG)?;
         child::announce(listener.local_addr()?)?;
-        serve(listener, args.settings.clone(), end).await;
+        serve_with(listener, args.settings.clone(), tls, end).await;
         Ok(())
     })
 }
 
 /// Serves `listener`'s connections until `shutdown`, which ends them where they are.
 pub async fn serve(listener: TcpListener, settings: Settings, shutdown: impl Future<Output = ()>) {
+    serve_with(listener, settings, None, shutdown).await;
+}
+
+async fn serve_with(
+    listener: TcpListener,
+    settings: Settings,
+    tls: Option<Tls>,
+    shutdown: impl Future<Output = ()>,
+) {
     let mock = Arc::new(Mock {
         settings,
+        tls,
         counter: Counter::default(),
     });
     let mut connections = JoinSet::new();
@@ -129,16 +146,31 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 #[derive(Debug)]
 struct Mock {
     settings: Settings,
+    tls: Option<Tls>,
     counter: Counter,
 }
 
 impl Mock {
-    /// Serves one connection to its end. hyper drops what is in flight on it when the client hangs up.
+    /// Serves one connection to its end, with or without TLS, as its first byte tells.
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         // Without it the head of a stream and its first chunk may wait for each other's acknowledgement.
         let _ = stream.set_nodelay(true);
+        match &self.tls {
+            Some(tls) if tls::is_hello(&stream).await => {
+                // A client that doesn't trust us says so on its own side.
+                if let Ok(stream) = tls.accept(stream).await {
+                    self.counter.shook_hands();
+                    self.talk(stream).await;
+                }
+            }
+            _ => self.talk(stream).await,
+        }
+    }
+
+    /// Answers what comes. hyper drops what is in flight when the client hangs up.
+    async fn talk(self: &Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = service_fn(|request| {
-            let mock = Arc::clone(&self);
+            let mock = Arc::clone(self);
             async move { Ok::<_, Infallible>(mock.respond(request).await) }
         });
         // A connection that breaks is the client's affair, and counted where it hurt: in its requests.
@@ -241,7 +273,7 @@ impl Mock {
         };
         let count = self.counter.reached(bounds).await;
         json_response(
-            serde_json::to_string(&count).expect("four numbers can be JSON"),
+            serde_json::to_string(&count).expect("numbers can be JSON"),
             None,
         )
     }
@@ -602,6 +634,42 @@ mod tests {
         assert_eq!(get(address, "/v1/chat/completions").await.status, 404);
         assert_eq!(post(address, "/v1/embeddings", "{}").await.status, 404);
         assert_eq!(get(address, "/count?lost=1").await.status, 400);
+    }
+
+    #[tokio::test]
+    async fn one_port_speaks_tls_and_plain_http() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.into());
+        let tls = Tls::new(vec![certificate.clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve_with(listener, quick(), Some(tls), pending()));
+
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let trusting = rustls::ClientConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(trusting));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut client = connector.connect(name, stream).await.unwrap();
+        let request = test::request("POST", "/v1/chat/completions", PLAIN);
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+
+        assert_eq!(chat(address, PLAIN).await.status, 200);
+        let count = get(address, "/count?completed=2").await.json();
+        assert_eq!(
+            (&count["requests"], &count["handshakes"]),
+            (&2.into(), &1.into())
+        );
     }
 
     #[tokio::test]

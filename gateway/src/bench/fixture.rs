@@ -105,6 +105,7 @@ pub(super) fn through(hop_us: f64, cpu_us: f64) -> Through {
         verdict: Some("STAY - all is well".to_owned()),
         rss_idle: Some(16_000_000),
         provider_counted: Some(100_000),
+        handshakes: 0,
     }
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use bifrost_shared::segment::Opened;
 use serde_json::Value;
 
+use super::measure::Provider;
 use super::place::Place;
 use super::process::{self, Process};
 
@@ -32,8 +33,7 @@ pub(super) struct Gateway {
 pub(super) struct Start<'a> {
     pub(super) program: &'a Path,
     pub(super) place: &'a Place,
-    /// The provider's URL, up to `/v1`.
-    pub(super) provider: &'a str,
+    pub(super) provider: &'a Provider,
     pub(super) profile: &'a str,
 }
 
@@ -45,19 +45,24 @@ impl Start<'_> {
             .into()
     }
 
-    fn variables(&self) -> [(&'static str, String); 6] {
-        [
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
             ("OPENAI_API_KEY", "sk-bench".to_owned()),
             (
                 "BIFROST_PROVIDERS__OPENAI__BASE_URL",
-                format!("{}/v1", self.provider),
+                format!("{}/v1", self.provider.url_to_trust()),
             ),
             ("BIFROST_ADMIN__LISTEN", "127.0.0.1:0".to_owned()),
             ("BIFROST_PROFILE", self.profile.to_owned()),
             // Its address is read from there.
             ("BIFROST_LOG__FORMAT", "json".to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
-        ]
+        ];
+        if let Some(file) = &self.provider.certificate {
+            let file = file.display().to_string();
+            variables.push(("BIFROST_PROVIDERS__OPENAI__CA_FILE", file));
+        }
+        variables
     }
 }
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 const PAGE_DELAY: Duration = Duration::from_millis(1_500);
 const PAGE_SPREAD: f64 = 0.4;
 
+/// Shapes that are loads at a rate are measured no longer than this: there are several.
+const SHAPE_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// A load that `run` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Name {
@@ -72,6 +75,9 @@ pub(super) struct Setup {
     pub(super) time: Duration,
     pub(super) rounds: u32,
     pub(super) profile: String,
+    /// The provider speaks TLS to the gateway.
+    #[serde(default)]
+    pub(super) tls: bool,
 }
 
 impl Setup {
@@ -89,6 +95,7 @@ impl Setup {
             time: Duration::from_secs(20),
             rounds: 3,
             profile: name.profile().to_owned(),
+            tls: false,
         };
         match name {
             Name::T3Medium | Name::Growth => page,
@@ -107,8 +114,9 @@ impl Setup {
         }
     }
 
-    /// What the page does not measure: one connection, as fast as 64 go, and streams.
-    pub(super) fn shapes(&self) -> [Self; 3] {
+    /// What the page does not measure: one connection, as fast as 64 go, streams, and its own load before a provider that
+    /// speaks TLS, as all real ones do.
+    pub(super) fn shapes(&self) -> [Self; 4] {
         let is_quick = self.name == "quick";
         let shape = |name: &str, pace| Self {
             name: name.to_owned(),
@@ -126,6 +134,12 @@ impl Setup {
             Self {
                 warm_up: Duration::ZERO,
                 ..shape("streams", Pace::Streams { connections, each })
+            },
+            Self {
+                name: "TLS to the provider".to_owned(),
+                tls: true,
+                time: self.time.min(SHAPE_TIME_MAX),
+                ..self.clone()
             },
         ]
     }
@@ -172,7 +186,12 @@ impl Setup {
         } else {
             format!("a delay of {}", humantime::format_duration(self.delay))
         };
-        format!("{pace}; {delay}")
+        let tls = if self.tls {
+            "; TLS to the provider, and none on the direct way"
+        } else {
+            ""
+        };
+        format!("{pace}; {delay}{tls}")
     }
 }
 

@@ -14,6 +14,14 @@ pub(super) struct Count {
     cancelled: u64,
     /// Those of `requests` that were answered as a stream.
     streams: u64,
+    /// Connections on which client and mock agreed on TLS. Left out where there was none.
+    #[serde(skip_serializing_if = "is_zero")]
+    handshakes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Count {
@@ -27,6 +35,7 @@ impl Count {
                 "completed" => &mut count.completed,
                 "cancelled" => &mut count.cancelled,
                 "streams" => &mut count.streams,
+                "handshakes" => &mut count.handshakes,
                 _ => return None,
             };
             *field = bound.parse().ok()?;
@@ -39,6 +48,7 @@ impl Count {
             && self.completed >= bounds.completed
             && self.cancelled >= bounds.cancelled
             && self.streams >= bounds.streams
+            && self.handshakes >= bounds.handshakes
     }
 }
 
@@ -54,6 +64,11 @@ impl Counter {
             counter: self.clone(),
             completed: false,
         }
+    }
+
+    /// Counts a connection with TLS.
+    pub(super) fn shook_hands(&self) {
+        self.0.send_modify(|count| count.handshakes += 1);
     }
 
     /// The count, as soon as it has reached all of `bounds`.
@@ -116,7 +131,8 @@ mod tests {
                 requests: 3,
                 completed: 1,
                 cancelled: 1,
-                streams: 1
+                streams: 1,
+                handshakes: 0
             }
         );
     }

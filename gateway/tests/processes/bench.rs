@@ -44,7 +44,7 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
 
     let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let shapes = report["shapes"].as_array().unwrap();
-    assert_eq!(shapes.len(), 3);
+    assert_eq!(shapes.len(), 4);
     for measured in shapes.iter().chain([&report["page"]]) {
         let round = &measured["rounds"][0];
         let through = &round["gateway"];
@@ -59,6 +59,8 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
             assert_eq!(*count, sent, "{side} of {}", measured["setup"]["name"]);
         }
         assert_eq!(through["inside"]["not_completed"], 0);
+        let handshakes = through["handshakes"].as_u64().unwrap();
+        assert_eq!(handshakes > 0, measured["setup"]["tls"] == true);
         let direct = &round["direct"]["all"];
         assert_eq!(direct["sent"], direct["ok"]);
     }
@@ -74,6 +76,7 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
         "Utilisation",
         "What the page hides",
         "Where the added latency goes",
+        "Beside the page: TLS to the provider",
         "Beside the page: streams",
         "Start, memory, size",
         "Verdict",

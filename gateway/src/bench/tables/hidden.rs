@@ -221,6 +221,11 @@ pub(in crate::bench) fn shape(measured: &Measured) -> Table {
     figures.push(both("Peak RSS", Unit::Bytes, |_, it| {
         Some(it.usage.rss_peak as f64)
     }));
+    if measured.setup.tls {
+        figures.push(both("Connections with TLS", Unit::Count, |_, it| {
+            Some(it.handshakes as f64)
+        }));
+    }
     Table {
         title: format!("Beside the page: {}", measured.setup.name),
         note: format!("{}.", measured.setup.words()),
