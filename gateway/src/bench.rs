@@ -147,6 +147,7 @@ impl LoadArgs {
                 rate: rate.get().into(),
                 rate_at_end: self.rate_at_end.unwrap_or(rate.get()).into(),
                 time: self.warm_up + self.time,
+                rise: self.rise,
                 even: self.even,
                 burst: self.burst.map(|size| (size.get(), self.burst_every)),
                 tick: self.tick,

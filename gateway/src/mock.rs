@@ -1,21 +1,24 @@
-//! The one mock provider, for demo, tests and benchmarks: OpenAI's chat API on a real socket, as slow and as faulty
-//! as it is told to be.
+//! The one mock provider, for demo, tests and benchmarks: OpenAI's chat API and Anthropic's Messages on a real socket, as
+//! slow and as faulty as it is told to be.
 //!
 //! | route | answer |
 //! |---|---|
 //! | `POST …/chat/completions` | an answer for any model, plain or as a stream |
+//! | `POST …/messages` | the same in Anthropic's form |
 //! | `GET …/models`, `GET …/models/{id}` | a model; any id is one |
-//! | `GET /count` | what became of the chat requests; `?cancelled=1` waits until one was cancelled |
+//! | `GET /count` | what became of the requests for answers; `?cancelled=1` waits until one was cancelled |
 //!
 //! Each answer says in `openai-processing-ms` how long it really took, from the request's last byte to the answer's
-//! first. That is measured and not the delay of the settings, so that a pause on a busy machine is never taken for the
+//! first; Anthropic's too, though they have no header for it. That is measured and not the delay of the settings, so that a pause on a busy machine is never taken for the
 //! gateway's; and whoever waits for the answer can't have waited less.
 
 mod answer;
 mod body;
+mod chat;
 mod count;
 mod delay;
 mod manner;
+mod message;
 mod refusal;
 mod settings;
 #[cfg(test)]
@@ -42,7 +45,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use self::answer::{Answer, Ask};
+use self::answer::{Answer, Ask, Dialect};
 use self::body::Body;
 use self::count::{Count, Counter, Ticket};
 pub use self::delay::Percentiles;
@@ -159,7 +162,7 @@ impl Mock {
             Some(tls) if tls::is_hello(&stream).await => {
                 // A client that doesn't trust us says so on its own side.
                 if let Ok(stream) = tls.accept(stream).await {
-                    self.counter.shook_hands();
+                    self.counter.shook_hands(tls::is_resumed(&stream));
                     self.talk(stream).await;
                 }
             }
@@ -182,7 +185,9 @@ impl Mock {
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         match *request.method() {
-            Method::POST if path.ends_with("/chat/completions") => self.chat(request).await,
+            Method::POST if let Some(dialect) = Dialect::at(path) => {
+                self.reply(request, dialect).await
+            }
             Method::GET if path == "/count" => self.count(request.uri().query()).await,
             Method::GET if path.ends_with("/models") => json_response(
                 json!({"object": "list", "data": [model(LISTED_MODEL)]}).to_string(),
@@ -191,11 +196,12 @@ impl Mock {
             Method::GET if let Some((_, id)) = path.split_once("/models/") => {
                 json_response(model(id).to_string(), None)
             }
-            _ => Refusal::NoSuchRoute(format!("{} {path}", request.method())).into_response(None),
+            _ => refused(Refusal::NoSuchRoute(format!("{} {path}", request.method()))),
         }
     }
 
-    async fn chat(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn reply(&self, request: Request<Incoming>, dialect: Dialect) -> Response<Body> {
+        let id = format!("req_{:016x}", fastrand::u64(..));
         let ticket = self.counter.begin();
         let manner = manner::of(&self.settings.keys, request.headers());
         let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX)
@@ -203,22 +209,23 @@ impl Mock {
             .await
         else {
             let bytes_max = REQUEST_BYTES_MAX;
-            return Refusal::BadBody { bytes_max }.into_response(Some(ticket));
+            return Refusal::BadBody { bytes_max }.into_response(dialect, &id, Some(ticket));
         };
         let begun = Instant::now();
-        let mut response = match self.answer(&body.to_bytes(), manner).await {
+        let mut response = match self.answer(&body.to_bytes(), dialect, manner).await {
             Ok(Reply::Plain(answer)) => json_response(answer.plain(), Some(ticket)),
             Ok(Reply::Stream(answer)) => self.stream(answer, ticket),
-            Err(refusal) => refusal.into_response(Some(ticket)),
+            Err(refusal) => refusal.into_response(dialect, &id, Some(ticket)),
         };
         if response.status().is_success() && self.is_cut(manner) {
             response = response.map(Body::cut);
         }
         let headers = response.headers_mut();
-        headers.insert(
-            "x-request-id",
-            text(format!("req_{:016x}", fastrand::u64(..))),
-        );
+        let id_header = match dialect {
+            Dialect::Chat => "x-request-id",
+            Dialect::Messages => "request-id",
+        };
+        headers.insert(id_header, text(id));
         headers.insert("openai-processing-ms", milliseconds(begun.elapsed()));
         response
     }
@@ -227,8 +234,13 @@ impl Mock {
         manner == Some(Manner::Cut) || fastrand::f64() < self.settings.cut_rate
     }
 
-    async fn answer(&self, body: &[u8], manner: Option<Manner>) -> Result<Reply, Refusal> {
-        let ask = Ask::parse(body).map_err(Refusal::BadRequest)?;
+    async fn answer(
+        &self,
+        body: &[u8],
+        dialect: Dialect,
+        manner: Option<Manner>,
+    ) -> Result<Reply, Refusal> {
+        let ask = Ask::parse(body, dialect).map_err(Refusal::BadRequest)?;
         let settings = &self.settings;
         let retry_after = settings.retry_after;
         let delay = match manner {
@@ -251,7 +263,7 @@ impl Mock {
         if manner.is_none() && fastrand::f64() < settings.failure_rate {
             return Err(Refusal::Failed);
         }
-        let answer = Answer::new(&ask, body.len(), settings.body_bytes as usize);
+        let answer = Answer::new(&ask, dialect, body.len(), settings.body_bytes as usize);
         Ok(if ask.wants_stream() {
             Reply::Stream(answer)
         } else {
@@ -268,8 +280,8 @@ impl Mock {
 
     async fn count(&self, query: Option<&str>) -> Response<Body> {
         let Some(bounds) = Count::from_query(query.unwrap_or_default()) else {
-            return Refusal::BadRequest("a count is asked for as `cancelled=1`".to_owned())
-                .into_response(None);
+            let wrong = "a count is asked for as `cancelled=1`".to_owned();
+            return refused(Refusal::BadRequest(wrong));
         };
         let count = self.counter.reached(bounds).await;
         json_response(
@@ -282,6 +294,11 @@ impl Mock {
 enum Reply {
     Plain(Answer),
     Stream(Answer),
+}
+
+/// The answer to what is no request for one, in OpenAI's form.
+fn refused(refusal: Refusal) -> Response<Body> {
+    refusal.into_response(Dialect::Chat, "", None)
 }
 
 fn json_response(body: impl Into<Bytes>, ticket: Option<Ticket>) -> Response<Body> {
@@ -428,6 +445,95 @@ mod tests {
         let first: Value = serde_json::from_str(&events[0]).unwrap();
         assert_eq!(first["usage"], Value::Null);
         assert!(first.as_object().unwrap().contains_key("usage"));
+    }
+
+    const MESSAGE: &str =
+        r#"{"model":"claude","max_tokens":64,"messages":[{"role":"user","content":"Hello"}]}"#;
+
+    #[tokio::test]
+    async fn a_plain_message_is_anthropic_s() {
+        let address = mock(quick()).await;
+        let reply = post(address, "/v1/messages", MESSAGE).await;
+        assert_eq!((reply.status, reply.body.len()), (200, 1_407));
+        assert!(reply.header("request-id").starts_with("req_"));
+        let answer = reply.json();
+        assert!(answer["id"].as_str().unwrap().starts_with("msg_"));
+        assert_eq!(answer["type"], "message");
+        assert_eq!(
+            (&answer["role"], &answer["model"]),
+            (&"assistant".into(), &"claude".into())
+        );
+        assert_eq!(answer["content"][0]["type"], "text");
+        assert!(!answer["content"][0]["text"].as_str().unwrap().is_empty());
+        assert_eq!(answer["stop_reason"], "end_turn");
+        let usage = json!({"input_tokens": MESSAGE.len().div_ceil(4), "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0, "output_tokens": 352});
+        assert_eq!(answer["usage"], usage);
+    }
+
+    #[tokio::test]
+    async fn a_message_s_stream_names_its_events_and_tells_the_usage_in_two_of_them() {
+        let address = mock(quick()).await;
+        let body = MESSAGE.replacen('{', r#"{"stream":true,"#, 1);
+        let reply = post(address, "/v1/messages", &body).await;
+        let events = reply.body.strip_suffix("\n\n").unwrap().split("\n\n");
+        let events: Vec<(&str, Value)> = events
+            .map(|event| {
+                let (name, data) = event.split_once("\ndata: ").unwrap();
+                (
+                    name.strip_prefix("event: ").unwrap(),
+                    serde_json::from_str(data).unwrap(),
+                )
+            })
+            .collect();
+        let mut expected = vec!["message_start", "content_block_start", "ping"];
+        expected.extend(["content_block_delta"; 16]);
+        expected.extend(["content_block_stop", "message_delta", "message_stop"]);
+        let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, expected);
+        for (name, data) in &events {
+            assert_eq!(data["type"], *name);
+        }
+        let said = events
+            .iter()
+            .filter_map(|(_, data)| data["delta"]["text"].as_str());
+        let said: String = said.collect();
+        let plain = post(address, "/v1/messages", MESSAGE).await.json();
+        assert_eq!(plain["content"][0]["text"], said);
+        let input = body.len().div_ceil(4);
+        assert_eq!(events[0].1["message"]["usage"]["input_tokens"], input);
+        let last = &events[events.len() - 2].1;
+        assert_eq!(
+            last["usage"]["output_tokens"],
+            plain["usage"]["output_tokens"]
+        );
+        assert_eq!(last["delta"]["stop_reason"], "end_turn");
+    }
+
+    #[tokio::test]
+    async fn a_message_s_errors_are_in_anthropic_s_form() {
+        let check = async |settings: Settings, body: &str, status, kind| {
+            let reply = post(mock(settings).await, "/v1/messages", body).await;
+            let error = reply.json();
+            assert_eq!(
+                (reply.status, &error["type"]),
+                (status, &"error".into()),
+                "{error}"
+            );
+            assert_eq!(error["error"]["type"], kind);
+            assert_eq!(error["request_id"], reply.header("request-id"));
+        };
+        let failing = Settings {
+            failure_rate: 1.0,
+            ..quick()
+        };
+        let limited = Settings {
+            rate_limit_rate: 1.0,
+            ..quick()
+        };
+        check(quick(), PLAIN, 400, "invalid_request_error").await;
+        check(failing, MESSAGE, 500, "api_error").await;
+        check(limited, MESSAGE, 429, "rate_limit_error").await;
     }
 
     #[tokio::test]

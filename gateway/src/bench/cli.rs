@@ -131,6 +131,10 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "N", requires = "rate")]
     pub(super) rate_at_end: Option<u32>,
 
+    /// With --rate: rise evenly from nothing to it within so much time at the start, as real load does
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "rate", value_parser = humantime::parse_duration)]
+    pub(super) rise: Duration,
+
     /// With --rate: that many requests more, all at once, every --burst-every
     #[arg(long, value_name = "N", requires = "rate")]
     pub(super) burst: Option<NonZeroU32>,

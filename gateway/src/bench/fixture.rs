@@ -106,6 +106,7 @@ pub(super) fn through(hop_us: f64, cpu_us: f64) -> Through {
         rss_idle: Some(16_000_000),
         provider_counted: Some(100_000),
         handshakes: 0,
+        resumed: 0,
     }
 }
 

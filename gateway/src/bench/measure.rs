@@ -41,9 +41,11 @@ pub(super) struct Through {
     pub(super) rss_idle: Option<u64>,
     /// Requests that the provider counted for this load; none where it is elsewhere.
     pub(super) provider_counted: Option<u64>,
-    /// Connections with TLS that it counted.
+    /// Connections with TLS that it counted, and those of them that resumed a session.
     #[serde(default)]
     pub(super) handshakes: u64,
+    #[serde(default)]
+    pub(super) resumed: u64,
 }
 
 /// One round.
@@ -67,6 +69,8 @@ struct Count {
     requests: Option<u64>,
     #[serde(default)]
     handshakes: u64,
+    #[serde(default)]
+    resumed: u64,
 }
 
 /// A provider: a mock of ours, or one elsewhere.
@@ -123,6 +127,7 @@ impl Bench<'_> {
             rss_idle,
             provider_counted: counted.requests,
             handshakes: counted.handshakes,
+            resumed: counted.resumed,
         })
     }
 
@@ -141,6 +146,7 @@ impl Bench<'_> {
             rss_idle: None,
             provider_counted: counted.requests,
             handshakes: counted.handshakes,
+            resumed: counted.resumed,
         })
     }
 
@@ -182,7 +188,9 @@ fn load(setup: &Setup, url: &str, name: &str) -> anyhow::Result<LoadReport> {
             let tick = setup
                 .tick
                 .map(|tick| format!("--tick={}", humantime::format_duration(tick)));
-            std::iter::once(format!("--rate={rate}"))
+            let rise = format!("--rise={}", humantime::format_duration(setup.rise));
+            [format!("--rate={rate}"), rise]
+                .into_iter()
                 .chain(tick)
                 .collect()
         }

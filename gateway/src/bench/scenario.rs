@@ -11,6 +11,11 @@ const PAGE_SPREAD: f64 = 0.4;
 /// Shapes that are loads at a rate are measured no longer than this: there are several.
 const SHAPE_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// A handshake takes some 0.8 ms of processor time on both sides together, so that nobody opens 5,000 connections with TLS
+/// a second on two processors that the provider and the load share. The load rises as slowly as lets them.
+const TLS_RISE: Duration = Duration::from_secs(10);
+const TLS_WARM_UP: Duration = Duration::from_secs(12);
+
 /// A load that `run` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Name {
@@ -72,6 +77,9 @@ pub(super) struct Setup {
     pub(super) prompt_bytes: u32,
     pub(super) answer_bytes: u32,
     pub(super) warm_up: Duration,
+    /// How long, of the warm-up, the rate takes to rise evenly from nothing; zero for a load that begins at its rate.
+    #[serde(default)]
+    pub(super) rise: Duration,
     pub(super) time: Duration,
     pub(super) rounds: u32,
     pub(super) profile: String,
@@ -92,6 +100,7 @@ impl Setup {
             prompt_bytes: 133,
             answer_bytes: 1_407,
             warm_up: Duration::from_secs(4),
+            rise: Duration::ZERO,
             time: Duration::from_secs(20),
             rounds: 3,
             profile: name.profile().to_owned(),
@@ -138,6 +147,8 @@ impl Setup {
             Self {
                 name: "TLS to the provider".to_owned(),
                 tls: true,
+                rise: if is_quick { self.warm_up } else { TLS_RISE },
+                warm_up: if is_quick { self.warm_up } else { TLS_WARM_UP },
                 time: self.time.min(SHAPE_TIME_MAX),
                 ..self.clone()
             },
@@ -191,7 +202,13 @@ impl Setup {
         } else {
             ""
         };
-        format!("{pace}; {delay}{tls}")
+        let rise = if self.rise.is_zero() {
+            String::new()
+        } else {
+            let rise = humantime::format_duration(self.rise);
+            format!("; risen from nothing within {rise}, before it is measured")
+        };
+        format!("{pace}; {delay}{tls}{rise}")
     }
 }
 

@@ -17,6 +17,9 @@ pub(super) struct Count {
     /// Connections on which client and mock agreed on TLS. Left out where there was none.
     #[serde(skip_serializing_if = "is_zero")]
     handshakes: u64,
+    /// Those of `handshakes` that resumed a session, which saves both sides half of the work.
+    #[serde(skip_serializing_if = "is_zero")]
+    resumed: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -36,6 +39,7 @@ impl Count {
                 "cancelled" => &mut count.cancelled,
                 "streams" => &mut count.streams,
                 "handshakes" => &mut count.handshakes,
+                "resumed" => &mut count.resumed,
                 _ => return None,
             };
             *field = bound.parse().ok()?;
@@ -49,6 +53,7 @@ impl Count {
             && self.cancelled >= bounds.cancelled
             && self.streams >= bounds.streams
             && self.handshakes >= bounds.handshakes
+            && self.resumed >= bounds.resumed
     }
 }
 
@@ -66,9 +71,12 @@ impl Counter {
         }
     }
 
-    /// Counts a connection with TLS.
-    pub(super) fn shook_hands(&self) {
-        self.0.send_modify(|count| count.handshakes += 1);
+    /// Counts a connection with TLS, and whether it is a session's that was `resumed`.
+    pub(super) fn shook_hands(&self, resumed: bool) {
+        self.0.send_modify(|count| {
+            count.handshakes += 1;
+            count.resumed += u64::from(resumed);
+        });
     }
 
     /// The count, as soon as it has reached all of `bounds`.
@@ -132,7 +140,8 @@ mod tests {
                 completed: 1,
                 cancelled: 1,
                 streams: 1,
-                handshakes: 0
+                handshakes: 0,
+                resumed: 0
             }
         );
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -141,6 +142,72 @@ fn a_benchmark_that_is_killed_takes_its_processes_with_it() {
     });
     // It had no chance to.
     let _ = fs::remove_dir_all(place_of(child.id()));
+}
+
+/// A provider by itself; it ends on drop.
+struct Mock(Child);
+
+impl Mock {
+    /// Starts one, and waits until it says where it listens.
+    fn start(arguments: &[&str]) -> (Self, String) {
+        let mut child = bench(&["mock", "--delay=5ms", "--pace=1ms"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on ").unwrap();
+        (Self(child), format!("http://{address}"))
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_load_in_anthropic_s_dialect_is_answered_in_it() {
+    let (_mock, url) = Mock::start(&[]);
+    let arguments = [
+        "load",
+        "--json",
+        "--url",
+        &url,
+        "--dialect=anthropic",
+        "--mix=plain,stream",
+        "--connections=4",
+        "--requests-each=6",
+        "--warm-up=0s",
+    ];
+    let output = bench(&arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["all"]["sent"], &report["all"]["ok"]),
+        (&24.into(), &24.into())
+    );
+    // Half of them are streams of 16 pieces each.
+    assert_eq!(
+        (&report["first_event"]["count"], &report["events"]),
+        (&12.into(), &192.into())
+    );
+}
+
+#[test]
+fn nginx_that_is_not_there_is_told_before_anything_is_measured() {
+    let nothing = Place::new();
+    let output = bench(&["run", "quick", "--nginx"])
+        .env("PATH", nothing.segments())
+        .output()
+        .unwrap();
+    let [out, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!((output.status.code(), out.as_str()), (Some(1), ""));
+    assert!(said.contains("nginx is not installed"), "{said}");
 }
 
 #[test]

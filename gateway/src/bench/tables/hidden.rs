@@ -222,9 +222,14 @@ pub(in crate::bench) fn shape(measured: &Measured) -> Table {
         Some(it.usage.rss_peak as f64)
     }));
     if measured.setup.tls {
-        figures.push(both("Connections with TLS", Unit::Count, |_, it| {
-            Some(it.handshakes as f64)
-        }));
+        figures.extend([
+            both("Connections with TLS", Unit::Count, |_, it| {
+                Some(it.handshakes as f64)
+            }),
+            both("Resumed sessions among them", Unit::Count, |_, it| {
+                Some(it.resumed as f64)
+            }),
+        ]);
     }
     Table {
         title: format!("Beside the page: {}", measured.setup.name),
