@@ -36,10 +36,12 @@ mod hold;
 mod limits;
 mod measure;
 mod nginx;
+mod picks;
 mod place;
 mod plot;
 mod process;
 mod progress;
+mod queued;
 mod report;
 mod scenario;
 mod tables;
@@ -220,6 +222,8 @@ fn measure(bench: &Bench<'_>, args: &RunArgs, about: About) -> anyhow::Result<Re
         about,
         page: None,
         shapes: vec![],
+        queued: None,
+        picks: vec![],
         start: None,
         hold: None,
         growth: vec![],
@@ -237,9 +241,11 @@ fn measure(bench: &Bench<'_>, args: &RunArgs, about: About) -> anyhow::Result<Re
             let shapes = setup.shapes();
             let shapes = shapes.iter().map(|shape| alone.measure(shape));
             report.shapes = shapes.collect::<anyhow::Result<_>>()?;
+            report.queued = Some(queued::measure(&alone, &setup)?);
         } else {
-            report.notes.push("one connection, 64 connections and streams were not measured: they need a provider of another pace".to_owned());
+            report.notes.push("one connection, 64 connections, streams, TLS to the provider and the queue's limit were not measured: they need other providers".to_owned());
         }
+        report.picks = picks::measure()?;
         report.start = Some(start_up(bench, &setup)?);
         if args.scenario != Name::Quick {
             report.hold = hold::search(bench, &setup)?;

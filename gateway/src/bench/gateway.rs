@@ -35,6 +35,8 @@ pub(super) struct Start<'a> {
     pub(super) place: &'a Place,
     pub(super) provider: &'a Provider,
     pub(super) profile: &'a str,
+    /// How many requests may be with the provider at once, if not as many as by default.
+    pub(super) permits: Option<u32>,
 }
 
 impl Start<'_> {
@@ -61,6 +63,10 @@ impl Start<'_> {
         if let Some(file) = &self.provider.certificate {
             let file = file.display().to_string();
             variables.push(("BIFROST_PROVIDERS__OPENAI__CA_FILE", file));
+        }
+        if let Some(permits) = self.permits {
+            let name = "BIFROST_PROVIDERS__OPENAI__CONCURRENCY";
+            variables.push((name, permits.to_string()));
         }
         variables
     }

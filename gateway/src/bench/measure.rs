@@ -156,6 +156,7 @@ impl Bench<'_> {
             place: self.place,
             provider,
             profile: &setup.profile,
+            permits: setup.permits,
         }
     }
 

@@ -9,9 +9,11 @@ use super::figure::{Table, bytes, count};
 use super::growth::Cell;
 use super::hold::Hold;
 use super::measure::Measured;
+use super::picks::Pick;
+use super::queued::Queued;
 use super::scenario::Setup;
 use super::tables;
-use super::tables::hidden;
+use super::tables::{hidden, inside};
 
 /// The form of this file. Another number is another form.
 pub(super) const FORMAT: u32 = 1;
@@ -23,6 +25,10 @@ pub(super) struct Report {
     pub(super) about: About,
     pub(super) page: Option<Measured>,
     pub(super) shapes: Vec<Measured>,
+    #[serde(default)]
+    pub(super) queued: Option<Queued>,
+    #[serde(default)]
+    pub(super) picks: Vec<Pick>,
     pub(super) start: Option<StartUp>,
     pub(super) hold: Option<Hold>,
     pub(super) growth: Vec<Cell>,
@@ -44,9 +50,11 @@ impl Report {
     pub(super) fn is_whole(&self) -> bool {
         let pages = self.page.iter().chain(&self.shapes);
         let rounds = pages.flat_map(|it| &it.rounds);
+        let pairs = self.queued.iter().flat_map(|it| &it.rounds);
         let cells = self.growth.iter().map(|cell| &cell.through.load);
         let loads = rounds
             .flat_map(|it| [&it.direct, &it.gateway.load])
+            .chain(pairs.flat_map(|it| [&it.limited.load, &it.free.load]))
             .chain(cells);
         loads
             .map(|it| it.all.success())
@@ -68,6 +76,8 @@ impl Report {
             ]);
         }
         tables.extend(self.shapes.iter().map(hidden::shape));
+        tables.extend(self.queued.iter().map(inside::queued));
+        tables.push(inside::picks(&self.picks));
         tables.push(hidden::start(self.start.as_ref(), self.about.gateway_bytes));
         tables
     }
@@ -222,6 +232,18 @@ mod tests {
         check("RSS a request in flight", "30 KB | – | –");
         check("RSS after the idle time", "16 MB | 16 MB | 1.00×");
         check("Highest rate held", "6,000/s | – | –");
+    }
+
+    #[test]
+    fn the_gateway_s_own_parts_have_their_tables() {
+        let markdown = fixture::report().markdown();
+        let check = |label, cells: &str| {
+            assert_eq!(line(&markdown, label), format!("| {label} | {cells} |"));
+        };
+        check("Permits taken, on average", "95.00 % | – | –");
+        check("Queue wait, mean", "9.90 ms | 10 ms | 0.99×");
+        check("Queue wait, p99", "29.7 ms | 30.5 ms | 0.97×");
+        check("Of 100 keys", "12.5 ns");
     }
 
     #[test]

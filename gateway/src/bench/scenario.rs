@@ -9,7 +9,7 @@ const PAGE_DELAY: Duration = Duration::from_millis(1_500);
 const PAGE_SPREAD: f64 = 0.4;
 
 /// Shapes that are loads at a rate are measured no longer than this: there are several.
-const SHAPE_TIME_MAX: Duration = Duration::from_secs(10);
+pub(super) const SHAPE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A handshake takes some 0.8 ms of processor time on both sides together, so that nobody opens 5,000 connections with TLS
 /// a second on two processors that the provider and the load share. The load rises as slowly as lets them.
@@ -19,13 +19,13 @@ const TLS_WARM_UP: Duration = Duration::from_secs(12);
 /// A load that `run` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Name {
-    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 8 minutes
+    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 10 minutes
     #[value(name = "t3.medium")]
     T3Medium,
     /// The same on its t3.xlarge: answers of 10,563 bytes, larger queue and pool
     #[value(name = "t3.xlarge")]
     T3Xlarge,
-    /// A small load for some 10 seconds, to see that everything works
+    /// A small load for half a minute, to see that everything works
     #[value(name = "quick")]
     Quick,
     /// Only how cost grows with load and with the size of prompts and answers; some 10 minutes
@@ -86,6 +86,9 @@ pub(super) struct Setup {
     /// The provider speaks TLS to the gateway.
     #[serde(default)]
     pub(super) tls: bool,
+    /// So many requests may be with the provider at once; none for the gateway's own default.
+    #[serde(default)]
+    pub(super) permits: Option<u32>,
 }
 
 impl Setup {
@@ -105,6 +108,7 @@ impl Setup {
             rounds: 3,
             profile: name.profile().to_owned(),
             tls: false,
+            permits: None,
         };
         match name {
             Name::T3Medium | Name::Growth => page,
@@ -126,7 +130,7 @@ impl Setup {
     /// What the page does not measure: one connection, as fast as 64 go, streams, and its own load before a provider that
     /// speaks TLS, as all real ones do.
     pub(super) fn shapes(&self) -> [Self; 4] {
-        let is_quick = self.name == "quick";
+        let is_quick = self.is_quick();
         let shape = |name: &str, pace| Self {
             name: name.to_owned(),
             pace,
@@ -153,6 +157,10 @@ impl Setup {
                 ..self.clone()
             },
         ]
+    }
+
+    pub(super) fn is_quick(&self) -> bool {
+        self.name == Name::Quick.label()
     }
 
     /// How many requests are in flight at once, on average, by Little's law.
@@ -208,7 +216,10 @@ impl Setup {
             let rise = humantime::format_duration(self.rise);
             format!("; risen from nothing within {rise}, before it is measured")
         };
-        format!("{pace}; {delay}{tls}{rise}")
+        let permits = self.permits.map_or(String::new(), |permits| {
+            format!("; {permits} of them at the provider at once")
+        });
+        format!("{pace}; {delay}{tls}{rise}{permits}")
     }
 }
 

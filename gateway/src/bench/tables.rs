@@ -1,6 +1,7 @@
 //! The benchmark page's tables, with what was found here and ratios.
 
 pub(super) mod hidden;
+pub(super) mod inside;
 
 use bifrost_shared::stage::Series;
 use bifrost_shared::thresholds::{T3_MEDIUM, T3_XLARGE};

@@ -65,6 +65,26 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
         let direct = &round["direct"]["all"];
         assert_eq!(direct["sent"], direct["ok"]);
     }
+    let pair = &report["queued"]["rounds"][0];
+    let waits = |side: &str| {
+        let series = pair[side]["inside"]["series"].as_array().unwrap();
+        let wait = series
+            .iter()
+            .find(|row| row["key"] == "queue_wait")
+            .unwrap();
+        wait["p99"].as_u64().unwrap()
+    };
+    // With 19 of 20 permits taken, some wait for milliseconds. With permits to spare nobody does.
+    let (limited, free) = (waits("limited"), waits("free"));
+    assert!(
+        limited > 1_000_000 && free < limited,
+        "{limited} and {free} ns"
+    );
+    let picks = report["picks"].as_array().unwrap();
+    assert!(
+        picks.iter().all(|pick| pick["ns"].as_f64().unwrap() > 0.0),
+        "{picks:?}"
+    );
     let inside = &report["page"]["rounds"][0]["gateway"]["inside"];
     // 800 requests are measured, more or less: they come by chance, and those of the warm-up are not in it.
     let measured = inside["in_process"]["count"].as_u64().unwrap();
@@ -79,6 +99,8 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
         "Where the added latency goes",
         "Beside the page: TLS to the provider",
         "Beside the page: streams",
+        "Beside the page: at the queue's limit",
+        "Key selection by itself",
         "Start, memory, size",
         "Verdict",
         "Measured on",
