@@ -184,10 +184,11 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
         None => process::ourselves()?.with_file_name("bifrost-gateway"),
     };
     let (gateway, gateway_bytes) = gateway::about(&program)?;
+    let provider = args.real_socket.as_deref().map(elsewhere).transpose()?;
     let about = About {
         gateway,
         gateway_bytes,
-        provider: args.real_socket.clone(),
+        provider: provider.clone(),
         nginx: args.nginx.then(nginx::is_installed).transpose()?,
         ..About::here()
     };
@@ -196,7 +197,7 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
     let bench = Bench {
         program: &program,
         place: &place,
-        provider: args.real_socket.as_deref(),
+        provider: provider.as_deref(),
         nginx: args.nginx,
         idle: (!args.page_only && args.scenario != Name::Quick).then_some(IDLE),
     };
@@ -210,6 +211,27 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
         eprintln!("plots in {}: {}", directory.display(), names.join(", "));
     }
     Ok(report.is_whole())
+}
+
+/// The URL of a provider elsewhere as far as its port, once it has answered: without one nothing can be measured.
+fn elsewhere(url: &str) -> anyhow::Result<String> {
+    let url = url.trim_end_matches('/');
+    let url = url.strip_suffix("/v1").unwrap_or(url);
+    let target = Target::new(url, target::Dialect::Openai)?;
+    let asked = gateway::ask(target.address, &first_body(0)?);
+    let status = asked.with_context(|| format!("the provider at {url} does not answer"))?;
+    anyhow::ensure!(
+        status == 200,
+        "the provider at {url} answers with status {status}: `bifrost-bench mock` or the like is expected there"
+    );
+    Ok(url.to_owned())
+}
+
+/// A request's body, of so many bytes at least.
+fn first_body(bytes: usize) -> anyhow::Result<bytes::Bytes> {
+    let mix = "plain".parse().map_err(anyhow::Error::msg)?;
+    let bodies = Bodies::new(mix, "gpt-4o-mini", target::Dialect::Openai, (bytes, 0));
+    Ok(bodies.body(0).0)
 }
 
 fn measure(bench: &Bench<'_>, args: &RunArgs, about: About) -> anyhow::Result<Report> {
@@ -297,9 +319,7 @@ fn start_up(bench: &Bench<'_>, setup: &Setup) -> anyhow::Result<StartUp> {
         ..setup.clone()
     };
     let provider = measure::mock(&instant, bench.place)?;
-    let mix = "plain".parse().map_err(anyhow::Error::msg)?;
-    let sizes = (setup.prompt_bytes as usize, 0);
-    let (body, _) = Bodies::new(mix, "gpt-4o-mini", target::Dialect::Openai, sizes).body(0);
+    let body = first_body(setup.prompt_bytes as usize)?;
     let mut found = StartUp::default();
     for _ in 0..STARTS {
         let (gateway, took) = Gateway::start_cold(bench.start(setup, &provider), &body)?;

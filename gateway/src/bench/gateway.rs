@@ -160,7 +160,7 @@ fn serving(line: &str) -> Option<(SocketAddr, PathBuf)> {
 }
 
 /// Asks once, on a connection of its own, and gives back the answer's status.
-fn ask(address: SocketAddr, body: &[u8]) -> anyhow::Result<u16> {
+pub(super) fn ask(address: SocketAddr, body: &[u8]) -> anyhow::Result<u16> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(START_MAX))?;
     let length = body.len();

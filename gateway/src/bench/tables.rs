@@ -203,6 +203,12 @@ pub(super) fn rss_each(through: &Through) -> Option<f64> {
     (in_flight > 0).then(|| grown as f64 / in_flight as f64)
 }
 
+/// What a setup is compared with: nginx, where that was measured.
+fn beside_nginx(measured: &Measured) -> Vec<&'static str> {
+    let is_measured = measured.rounds.iter().any(|it| it.nginx.is_some());
+    if is_measured { vec!["nginx"] } else { vec![] }
+}
+
 /// A figure of the gateway's with nginx's beside it.
 fn with_nginx(
     measured: &Measured,

@@ -233,6 +233,44 @@ fn nginx_that_is_not_there_is_told_before_anything_is_measured() {
 }
 
 #[test]
+fn a_provider_elsewhere_is_asked_before_anything_is_measured() {
+    let run = |url: &str| {
+        let arguments = [
+            "run",
+            "quick",
+            "--page-only",
+            "--time=300ms",
+            "--real-socket",
+            url,
+        ];
+        let output = bench(&arguments).output().unwrap();
+        let [out, said] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+        (output.status.code(), out, said)
+    };
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let nobody = format!("http://{nobody}");
+    let (status, out, said) = run(&nobody);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(
+        said.contains(&format!("{nobody} does not answer")),
+        "{said}"
+    );
+
+    let (_failing, url) = Mock::start(&["--failure-rate=1"]);
+    let (status, out, said) = run(&url);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(said.contains("status 500"), "{said}");
+
+    let (_mock, url) = Mock::start(&[]);
+    let (status, out, said) = run(&format!("{url}/v1/"));
+    assert_eq!(status, Some(0), "{said}{out}");
+    assert!(out.contains(&format!("- provider at {url};")), "{out}");
+}
+
+#[test]
 fn a_load_says_what_became_of_it_and_fails_where_requests_did() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{added, cpu_us, each, middle, rss_each, success, with_nginx};
+use super::{added, beside_nginx, cpu_us, each, middle, rss_each, success, with_nginx};
 use crate::bench::figure::{Figure, Table, Unit, median};
 use crate::bench::hold::Hold;
 use crate::bench::measure::{Measured, Round, Through};
@@ -78,7 +78,7 @@ pub(in crate::bench) fn hidden(page: &Measured, hold: Option<&Hold>) -> Table {
         title: "What the page hides".to_owned(),
         note,
         beside: vec![],
-        references: vec!["nginx"],
+        references: beside_nginx(page),
         figures,
     }
 }
@@ -235,7 +235,7 @@ pub(in crate::bench) fn shape(measured: &Measured) -> Table {
         title: format!("Beside the page: {}", measured.setup.name),
         note: format!("{}.", measured.setup.words()),
         beside: vec![],
-        references: vec!["nginx"],
+        references: beside_nginx(measured),
         figures,
     }
 }
