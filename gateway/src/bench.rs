@@ -22,6 +22,7 @@
 mod about;
 mod alarm;
 mod arrivals;
+mod certificate;
 mod cli;
 mod client;
 mod compare;
@@ -35,10 +36,12 @@ mod hold;
 mod limits;
 mod measure;
 mod nginx;
+mod picks;
 mod place;
 mod plot;
 mod process;
 mod progress;
+mod queued;
 mod report;
 mod scenario;
 mod tables;
@@ -96,7 +99,7 @@ pub fn run(cli: Cli) -> anyhow::Result<bool> {
             None => benchmark(&args),
         },
         Task::Load(args) => load(&args),
-        Task::Mock(args) => mock::run_alone(&args).map(|()| true),
+        Task::Mock(args) => mock::run_alone(&args.mock, args.tls()?).map(|()| true),
         Task::Compare { before, after } => {
             let (before, after) = (compare::read(&before)?, compare::read(&after)?);
             print(&compare::markdown(&before, &after))?;
@@ -190,6 +193,7 @@ impl LoadArgs {
                 rate: rate.get().into(),
                 rate_at_end: self.rate_at_end.unwrap_or(rate.get()).into(),
                 time: self.warm_up + self.time,
+                rise: self.rise,
                 even: self.even,
                 burst: self.burst.map(|size| (size.get(), self.burst_every)),
                 tick: self.tick,
@@ -235,10 +239,11 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
         None => process::ourselves()?.with_file_name("bifrost-gateway"),
     };
     let (gateway, gateway_bytes) = gateway::about(&program)?;
+    let provider = args.real_socket.as_deref().map(elsewhere).transpose()?;
     let about = About {
         gateway,
         gateway_bytes,
-        provider: args.real_socket.clone(),
+        provider: provider.clone(),
         nginx: args.nginx.then(nginx::is_installed).transpose()?,
         ..About::here()
     };
@@ -247,7 +252,7 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
     let bench = Bench {
         program: &program,
         place: &place,
-        provider: args.real_socket.as_deref(),
+        provider: provider.as_deref(),
         nginx: args.nginx,
         idle: (!args.page_only && args.scenario != Name::Quick).then_some(IDLE),
     };
@@ -263,6 +268,27 @@ fn benchmark(args: &RunArgs) -> anyhow::Result<bool> {
     Ok(report.is_whole())
 }
 
+/// The URL of a provider elsewhere as far as its port, once it has answered: without one nothing can be measured.
+fn elsewhere(url: &str) -> anyhow::Result<String> {
+    let url = url.trim_end_matches('/');
+    let url = url.strip_suffix("/v1").unwrap_or(url);
+    let target = Target::new(url, target::Dialect::Openai)?;
+    let asked = gateway::ask(target.address, &first_body(0)?);
+    let status = asked.with_context(|| format!("the provider at {url} does not answer"))?;
+    anyhow::ensure!(
+        status == 200,
+        "the provider at {url} answers with status {status}: `bifrost-bench mock` or the like is expected there"
+    );
+    Ok(url.to_owned())
+}
+
+/// A request's body, of so many bytes at least.
+fn first_body(bytes: usize) -> anyhow::Result<bytes::Bytes> {
+    let mix = "plain".parse().map_err(anyhow::Error::msg)?;
+    let bodies = Bodies::new(mix, "gpt-4o-mini", target::Dialect::Openai, (bytes, 0));
+    Ok(bodies.body(0).0)
+}
+
 fn measure(bench: &Bench<'_>, args: &RunArgs, about: About) -> anyhow::Result<Report> {
     let setup = args.setup();
     if args.scenario != Name::Growth {
@@ -273,6 +299,8 @@ fn measure(bench: &Bench<'_>, args: &RunArgs, about: About) -> anyhow::Result<Re
         about,
         page: None,
         shapes: vec![],
+        queued: None,
+        picks: vec![],
         start: None,
         hold: None,
         growth: vec![],
@@ -290,9 +318,11 @@ fn measure(bench: &Bench<'_>, args: &RunArgs, about: About) -> anyhow::Result<Re
             let shapes = setup.shapes();
             let shapes = shapes.iter().map(|shape| alone.measure(shape));
             report.shapes = shapes.collect::<anyhow::Result<_>>()?;
+            report.queued = Some(queued::measure(&alone, &setup)?);
         } else {
-            report.notes.push("one connection, 64 connections and streams were not measured: they need a provider of another pace".to_owned());
+            report.notes.push("one connection, 64 connections, streams, TLS to the provider and the queue's limit were not measured: they need other providers".to_owned());
         }
+        report.picks = picks::measure()?;
         report.start = Some(start_up(bench, &setup)?);
         if args.scenario != Name::Quick {
             let page = report.page.iter().flat_map(|it| &it.rounds);
@@ -354,13 +384,11 @@ fn start_up(bench: &Bench<'_>, setup: &Setup) -> anyhow::Result<StartUp> {
         delay: Duration::ZERO,
         ..setup.clone()
     };
-    let (_mock, url) = measure::mock(&instant)?;
-    let mix = "plain".parse().map_err(anyhow::Error::msg)?;
-    let sizes = (setup.prompt_bytes as usize, 0);
-    let (body, _) = Bodies::new(mix, "gpt-4o-mini", target::Dialect::Openai, sizes).body(0);
+    let provider = measure::mock(&instant, bench.place)?;
+    let body = first_body(setup.prompt_bytes as usize)?;
     let mut found = StartUp::default();
     for _ in 0..STARTS {
-        let (gateway, took) = Gateway::start_cold(bench.start(setup, &url), &body)?;
+        let (gateway, took) = Gateway::start_cold(bench.start(setup, &provider), &body)?;
         found.cold.push(took.as_secs_f64() * 1e9);
         let used = process::used(gateway.pid()).with_context(|| gateway.last_words())?;
         found.rss.push(used.rss as f64);

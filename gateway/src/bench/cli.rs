@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::certificate;
 use super::scenario::Name;
 use super::target::{Dialect, Mix};
-use crate::mock::MockArgs;
+use crate::mock::{MockArgs, Tls};
 
 /// Benchmark an LLM gateway as the t3.medium page does, and show what that page hides.
 #[derive(Debug, Parser)]
@@ -38,7 +39,7 @@ pub(super) enum Task {
     /// Send a load to a gateway, or to several in turn
     Load(LoadArgs),
     /// Be a provider: as slow and as faulty as told
-    Mock(MockArgs),
+    Mock(ProviderArgs),
     /// Print two results of `run --json` side by side
     Compare {
         /// What to compare with
@@ -159,6 +160,10 @@ pub(super) struct LoadArgs {
     )]
     pub(super) rate_at_end: Option<u32>,
 
+    /// With --rate: rise evenly from nothing to it within so much time at the start, as real load does
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "rate", value_parser = humantime::parse_duration)]
+    pub(super) rise: Duration,
+
     /// With --rate: that many requests more, all at once, every --burst-every
     #[arg(
         long,
@@ -232,6 +237,37 @@ pub(super) struct LoadArgs {
     /// How the line of progress calls it
     #[arg(long, hide = true, default_value = "load")]
     pub(super) name: String,
+}
+
+/// A provider: what it answers, and whether it speaks TLS. Such a one answers plain HTTP as well on the same port.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ProviderArgs {
+    #[command(flatten)]
+    pub(super) mock: MockArgs,
+
+    /// Speak TLS, too, with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// Speak TLS, too, with a certificate made now, and write that to this file for whoever is to trust it: a gateway's
+    /// `ca_file`
+    #[arg(long, value_name = "FILE", conflicts_with = "tls_certificate")]
+    tls_self_signed: Option<PathBuf>,
+}
+
+impl ProviderArgs {
+    /// The certificate that it shows, if it shows one.
+    pub(super) fn tls(&self) -> anyhow::Result<Option<Tls>> {
+        let made = |file| certificate::self_signed(self.mock.address.ip(), file);
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificate), Some(key)) => Tls::read(certificate, key).map(Some),
+            _ => self.tls_self_signed.as_deref().map(made).transpose(),
+        }
+    }
 }
 
 fn some_time(text: &str) -> Result<Duration, String> {

@@ -147,7 +147,7 @@ mod tests {
         for told in [
             "- **differs:** processors: 2 before, 4 after",
             "a delay of 1s 500ms × U(0.6, 1.4) before, 5000 requests a second; a delay of 1s × U(0.6, 1.4) after",
-            "- **differs:** 4 loads before, 3 after",
+            "- **differs:** 5 loads before, 4 after",
             "| CPU a request | 65 µs | 130 µs | 2.00× |",
         ] {
             assert!(text.contains(told), "{told} in\n{text}");

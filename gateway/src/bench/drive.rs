@@ -229,6 +229,7 @@ mod tests {
             rate,
             rate_at_end: rate,
             time,
+            rise: Duration::ZERO,
             even: true,
             burst: None,
             tick: None,
@@ -236,15 +237,25 @@ mod tests {
     }
 
     async fn ask(address: SocketAddr, how: Loop, mix: &str, key: &str) -> LoadReport {
+        ask_in(Dialect::Openai, address, how, mix, key).await
+    }
+
+    async fn ask_in(
+        dialect: Dialect,
+        address: SocketAddr,
+        how: Loop,
+        mix: &str,
+        key: &str,
+    ) -> LoadReport {
         let url = format!("http://{address}");
-        let mut target = Target::new(&url, Dialect::Openai).unwrap();
+        let mut target = Target::new(&url, dialect).unwrap();
         key.clone_into(&mut target.key);
         let mix: Mix = mix.parse().unwrap();
         let plan = Plan {
             how,
             what: String::new(),
             url,
-            bodies: Bodies::new(mix, "m", Dialect::Openai, (133, 5_000)),
+            bodies: Bodies::new(mix, "m", dialect, (133, 5_000)),
             warm_up: Duration::ZERO,
             time: 500 * MS,
             stop: watch::channel(false).1,
@@ -259,9 +270,13 @@ mod tests {
             connections: 7,
             requests_each: 9,
         };
-        for (how, requests) in [(evenly(400.0, 500 * MS), 199), (each, 63)] {
+        for (dialect, how, requests) in [
+            (Dialect::Openai, evenly(400.0, 500 * MS), 199),
+            (Dialect::Openai, each, 63),
+            (Dialect::Anthropic, each, 63),
+        ] {
             let address = mock(quick()).await;
-            let report = ask(address, how, "plain,stream,big", "any").await;
+            let report = ask_in(dialect, address, how, "plain,stream,big", "any").await;
             assert_eq!((report.all.sent, report.all.ok), (requests, requests));
             assert_eq!(report.hop.count, requests, "the mock tells its own time");
             let streams = requests / 3;

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use bifrost_shared::segment::Opened;
 use serde_json::Value;
 
+use super::measure::Provider;
 use super::place::Place;
 use super::process::{self, Process};
 
@@ -34,9 +35,10 @@ pub(super) struct Gateway {
 pub(super) struct Start<'a> {
     pub(super) program: &'a Path,
     pub(super) place: &'a Place,
-    /// The provider's URL, up to `/v1`.
-    pub(super) provider: &'a str,
+    pub(super) provider: &'a Provider,
     pub(super) profile: &'a str,
+    /// How many requests may be with the provider at once, if not as many as by default.
+    pub(super) permits: Option<u32>,
 }
 
 impl Start<'_> {
@@ -47,19 +49,28 @@ impl Start<'_> {
             .into()
     }
 
-    fn variables(&self) -> [(&'static str, String); 6] {
-        [
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
             ("OPENAI_API_KEY", "sk-bench".to_owned()),
             (
                 "BIFROST_PROVIDERS__OPENAI__BASE_URL",
-                format!("{}/v1", self.provider),
+                format!("{}/v1", self.provider.url_to_trust()),
             ),
             ("BIFROST_ADMIN__LISTEN", "127.0.0.1:0".to_owned()),
             ("BIFROST_PROFILE", self.profile.to_owned()),
             // Its address is read from there.
             ("BIFROST_LOG__FORMAT", "json".to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
-        ]
+        ];
+        if let Some(file) = &self.provider.certificate {
+            let file = file.display().to_string();
+            variables.push(("BIFROST_PROVIDERS__OPENAI__CA_FILE", file));
+        }
+        if let Some(permits) = self.permits {
+            let name = "BIFROST_PROVIDERS__OPENAI__CONCURRENCY";
+            variables.push((name, permits.to_string()));
+        }
+        variables
     }
 }
 
@@ -165,7 +176,7 @@ fn serving(line: &str) -> Option<(SocketAddr, PathBuf)> {
 }
 
 /// Asks once, on a connection of its own, and gives back the answer's status.
-fn ask(address: SocketAddr, body: &[u8]) -> anyhow::Result<u16> {
+pub(super) fn ask(address: SocketAddr, body: &[u8]) -> anyhow::Result<u16> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(START_MAX))?;
     let length = body.len();

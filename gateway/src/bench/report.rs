@@ -10,12 +10,19 @@ use super::figure::{Table, bytes, count};
 use super::growth::Cell;
 use super::hold::Hold;
 use super::measure::{Measured, Through};
+use super::picks::Pick;
+use super::queued::Queued;
 use super::scenario::Setup;
 use super::tables;
-use super::tables::hidden;
+use super::tables::{hidden, inside};
+use super::tally::LoadReport;
 
 /// The form of this file. Another number is another form.
 pub(super) const FORMAT: u32 = 1;
+
+/// Ways that loads take.
+const GATEWAY: &str = "the gateway";
+const NGINX: &str = "nginx";
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +31,10 @@ pub(super) struct Report {
     pub(super) about: About,
     pub(super) page: Option<Measured>,
     pub(super) shapes: Vec<Measured>,
+    #[serde(default)]
+    pub(super) queued: Option<Queued>,
+    #[serde(default)]
+    pub(super) picks: Vec<Pick>,
     pub(super) start: Option<StartUp>,
     pub(super) hold: Option<Hold>,
     pub(super) growth: Vec<Cell>,
@@ -52,8 +63,16 @@ impl Report {
             let name = |number: u32| format!("{}, round {number}", it.setup.name);
             numbered.map(move |(number, round)| (name(number), &round.gateway))
         });
+        let pairs = self.queued.iter().flat_map(|it| {
+            let numbered = (1..).zip(&it.rounds);
+            let name = |number: u32| format!("{}, round {number}", it.setup.name);
+            numbered.flat_map(move |(number, pair)| {
+                [&pair.limited, &pair.free].map(|it| (name(number), it))
+            })
+        });
         let cells = self.growth.iter();
-        rounds.chain(cells.map(|it| (it.setup.name.clone(), &it.through)))
+        let cells = cells.map(|it| (it.setup.name.clone(), &it.through));
+        rounds.chain(pairs).chain(cells)
     }
 
     /// What speaks against the figures, in words.
@@ -66,18 +85,55 @@ impl Report {
         self.gateways().flat_map(of).collect()
     }
 
-    /// Whether every request of everything that was measured was answered well, and counted alike on all sides.
+    /// Whether every request of everything that was measured was answered well, and counted alike on all sides. What
+    /// becomes of nginx's is its own affair.
     pub(super) fn is_whole(&self) -> bool {
-        let pages = self.page.iter().chain(&self.shapes);
-        let rounds = pages.flat_map(|it| &it.rounds);
-        let cells = self.growth.iter().map(|cell| &cell.through.load);
-        let loads = rounds
-            .flat_map(|it| [&it.direct, &it.gateway.load])
-            .chain(cells);
-        loads
-            .map(|it| it.all.success())
-            .all(|share| share == Some(1.0))
+        let mut ours = self.loads().into_iter().filter(|(_, way, _)| *way != NGINX);
+        ours.all(|(_, _, load)| load.all.success() == Some(1.0))
             && self.gateways().all(|(_, it)| miscounts(it).is_empty())
+    }
+
+    /// Every load: of which setup, by which way, and what it came to.
+    fn loads(&self) -> Vec<(&str, &'static str, &LoadReport)> {
+        let mut loads = vec![];
+        for measured in self.page.iter().chain(&self.shapes) {
+            let name = measured.setup.name.as_str();
+            for round in &measured.rounds {
+                loads.extend([
+                    (name, "the direct way", &round.direct),
+                    (name, GATEWAY, &round.gateway.load),
+                ]);
+                loads.extend(round.nginx.iter().map(|it| (name, NGINX, &it.load)));
+            }
+        }
+        if let Some(queued) = &self.queued {
+            let name = queued.setup.name.as_str();
+            for pair in &queued.rounds {
+                loads.extend([
+                    (name, GATEWAY, &pair.limited.load),
+                    (name, "the gateway with permits to spare", &pair.free.load),
+                ]);
+            }
+        }
+        let cells = self.growth.iter();
+        loads.extend(cells.map(|it| (it.setup.name.as_str(), GATEWAY, &it.through.load)));
+        loads
+    }
+
+    /// How requests failed, wherever some did.
+    fn failures(&self) -> String {
+        let mut text = String::new();
+        for (name, way, load) in self.loads() {
+            let failures = load.all.failures();
+            if !failures.is_empty() {
+                let sent = count(load.all.sent as f64);
+                let _ = writeln!(text, "- {name}, {way}: of {sent} requests, {failures}");
+            }
+        }
+        if text.is_empty() {
+            return text;
+        }
+        format!("## Requests that failed\n\n{text}\n")
     }
 
     /// All of its tables, in order.
@@ -95,6 +151,8 @@ impl Report {
             ]);
         }
         tables.extend(self.shapes.iter().map(hidden::shape));
+        tables.extend(self.queued.iter().map(inside::queued));
+        tables.push(inside::picks(&self.picks));
         tables.push(hidden::start(self.start.as_ref(), self.about.gateway_bytes));
         tables
     }
@@ -109,6 +167,7 @@ impl Report {
             text += &table.markdown();
         }
         text += &super::growth::markdown(&self.growth);
+        text += &self.failures();
         if let Some(verdict) = self.verdict() {
             let _ = writeln!(text, "## Verdict\n\n{verdict}\n");
         }
@@ -373,6 +432,33 @@ mod tests {
     }
 
     #[test]
+    fn nginx_has_no_column_where_it_was_not_measured() {
+        let mut report = fixture::report();
+        for round in &mut report.page.as_mut().unwrap().rounds {
+            round.nginx = None;
+        }
+        report.shapes.clear();
+        let markdown = report.markdown();
+        assert_eq!(
+            line(&markdown, "CPU a request"),
+            "| CPU a request | 65 µs |"
+        );
+        assert!(!markdown.contains("here ÷ nginx"), "{markdown}");
+    }
+
+    #[test]
+    fn the_gateway_s_own_parts_have_their_tables() {
+        let markdown = fixture::report().markdown();
+        let check = |label, cells: &str| {
+            assert_eq!(line(&markdown, label), format!("| {label} | {cells} |"));
+        };
+        check("Permits taken, on average", "95.00 % | – | –");
+        check("Queue wait, mean", "9.90 ms | 10 ms | 0.99×");
+        check("Queue wait, p99", "29.7 ms | 30.5 ms | 0.97×");
+        check("Of 100 keys", "12.5 ns");
+    }
+
+    #[test]
     fn one_request_that_failed_anywhere_is_told() {
         let mut report = fixture::report();
         assert!(report.is_whole());
@@ -381,7 +467,12 @@ mod tests {
         load.all.broken += 1;
         load.measured = load.all.clone();
         let shown = super::super::told::markdown(load);
+        let failed = format!(
+            "\n## Requests that failed\n\n- {}, the gateway: of 100,000 requests, broken: 1\n\n",
+            report.growth[1].setup.name
+        );
         assert!(!report.is_whole());
+        assert!(report.markdown().contains(&failed), "{}", report.markdown());
         assert!(
             shown.contains("99,999 of 100,000 answered (99.99 %), 5,000 a second; broken: 1"),
             "{shown}"

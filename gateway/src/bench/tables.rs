@@ -1,6 +1,7 @@
 //! The benchmark page's tables, with what was found here and ratios.
 
 pub(super) mod hidden;
+pub(super) mod inside;
 
 use bifrost_shared::stage::Series;
 use bifrost_shared::thresholds::{T3_MEDIUM, T3_XLARGE};
@@ -197,6 +198,12 @@ pub(super) fn rss_each(through: &Through) -> Option<f64> {
         .rss_peak
         .saturating_sub(through.usage.rss_before);
     (in_flight > 0).then(|| grown as f64 / in_flight as f64)
+}
+
+/// What a setup is compared with: nginx, where that was measured.
+fn beside_nginx(measured: &Measured) -> Vec<&'static str> {
+    let is_measured = measured.rounds.iter().any(|it| it.nginx.is_some());
+    if is_measured { vec!["nginx"] } else { vec![] }
 }
 
 /// A figure of the gateway's with nginx's beside it.

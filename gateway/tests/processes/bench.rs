@@ -48,7 +48,7 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
 
     let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let shapes = report["shapes"].as_array().unwrap();
-    assert_eq!(shapes.len(), 3);
+    assert_eq!(shapes.len(), 4);
     for measured in shapes.iter().chain([&report["page"]]) {
         let round = &measured["rounds"][0];
         let through = &round["gateway"];
@@ -63,14 +63,48 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
             assert_eq!(*count, sent, "{side} of {}", measured["setup"]["name"]);
         }
         assert_eq!(through["inside"]["not_completed"], 0);
+        let handshakes = through["handshakes"].as_u64().unwrap();
+        assert_eq!(handshakes > 0, measured["setup"]["tls"] == true);
         let direct = &round["direct"]["all"];
         assert_eq!(direct["sent"], direct["ok"]);
     }
+    let pair = &report["queued"]["rounds"][0];
+    let waits = |side: &str| {
+        let series = pair[side]["inside"]["series"].as_array().unwrap();
+        let wait = series
+            .iter()
+            .find(|row| row["key"] == "queue_wait")
+            .unwrap();
+        wait["p99"].as_u64().unwrap()
+    };
+    // With 19 of 20 permits taken, some wait for milliseconds. With permits to spare nobody does.
+    let (limited, free) = (waits("limited"), waits("free"));
+    assert!(
+        limited > 1_000_000 && free < limited,
+        "{limited} and {free} ns"
+    );
+    let picks = report["picks"].as_array().unwrap();
+    assert!(
+        picks.iter().all(|pick| pick["ns"].as_f64().unwrap() > 0.0),
+        "{picks:?}"
+    );
     let inside = &report["page"]["rounds"][0]["gateway"]["inside"];
     // 800 requests are measured, more or less: they come by chance, and those of the warm-up are not in it.
     let measured = inside["in_process"]["count"].as_u64().unwrap();
     assert!((600..1_000).contains(&measured), "{measured}");
     assert_eq!(inside["records_missed"], 0);
+    assert_whole(&markdown);
+    for plot in ["latency", "memory", "distribution"] {
+        let svg = fs::read_to_string(plots.join(format!("quick-{plot}.svg"))).unwrap();
+        assert!(
+            svg.starts_with("<svg") && svg.contains("<polyline"),
+            "{svg}"
+        );
+    }
+}
+
+/// Whether all of its tables are there, and a verdict.
+fn assert_whole(markdown: &str) {
     for title in [
         "Overall",
         "Stages",
@@ -78,7 +112,10 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
         "Utilisation",
         "What the page hides",
         "Where the added latency goes",
+        "Beside the page: TLS to the provider",
         "Beside the page: streams",
+        "Beside the page: at the queue's limit",
+        "Key selection by itself",
         "Start, memory, size",
         "Verdict",
         "Measured on",
@@ -100,13 +137,6 @@ fn a_quick_run_counts_the_same_on_all_sides_and_leaves_nothing_behind() {
         .any(|word| verdict.starts_with(word)),
         "{verdict}"
     );
-    for plot in ["latency", "memory", "distribution"] {
-        let svg = fs::read_to_string(plots.join(format!("quick-{plot}.svg"))).unwrap();
-        assert!(
-            svg.starts_with("<svg") && svg.contains("<polyline"),
-            "{svg}"
-        );
-    }
 }
 
 /// A benchmark that would take ten minutes, and its processes.
@@ -306,6 +336,60 @@ fn a_port_that_is_taken_is_named() {
     );
 }
 
+/// A provider by itself; it ends on drop.
+struct Mock(Child);
+
+impl Mock {
+    /// Starts one, and waits until it says where it listens.
+    fn start(arguments: &[&str]) -> (Self, String) {
+        let mut child = bench(&["mock", "--delay=5ms", "--pace=1ms"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on ").unwrap();
+        (Self(child), format!("http://{address}"))
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_load_in_anthropic_s_dialect_is_answered_in_it() {
+    let (_mock, url) = Mock::start(&[]);
+    let arguments = [
+        "load",
+        "--json",
+        "--url",
+        &url,
+        "--dialect=anthropic",
+        "--mix=plain,stream",
+        "--connections=4",
+        "--requests-each=6",
+        "--warm-up=0s",
+    ];
+    let output = bench(&arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["all"]["sent"], &report["all"]["ok"]),
+        (&24.into(), &24.into())
+    );
+    // Half of them are streams of 16 pieces each.
+    assert_eq!(
+        (&report["first_event"]["count"], &report["events"]),
+        (&12.into(), &192.into())
+    );
+}
+
 #[test]
 fn a_result_that_can_not_be_written_is_refused_before_anything_is_measured() {
     for place in ["--json", "--svg"] {
@@ -316,6 +400,56 @@ fn a_result_that_can_not_be_written_is_refused_before_anything_is_measured() {
         assert_eq!(output.status.code(), Some(1));
         assert!(said.contains("/proc/nowhere/result"), "{said}");
     }
+}
+
+#[test]
+fn nginx_that_is_not_there_is_told_before_anything_is_measured() {
+    let nothing = Place::new();
+    let output = bench(&["run", "quick", "--nginx"])
+        .env("PATH", nothing.segments())
+        .output()
+        .unwrap();
+    let [out, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!((output.status.code(), out.as_str()), (Some(1), ""));
+    assert!(said.contains("nginx is not installed"), "{said}");
+}
+
+#[test]
+fn a_provider_elsewhere_is_asked_before_anything_is_measured() {
+    let run = |url: &str| {
+        let arguments = [
+            "run",
+            "quick",
+            "--page-only",
+            "--time=300ms",
+            "--real-socket",
+            url,
+        ];
+        let output = bench(&arguments).output().unwrap();
+        let [out, said] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+        (output.status.code(), out, said)
+    };
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let nobody = format!("http://{nobody}");
+    let (status, out, said) = run(&nobody);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(
+        said.contains(&format!("{nobody} does not answer")),
+        "{said}"
+    );
+
+    let (_failing, url) = Mock::start(&["--failure-rate=1"]);
+    let (status, out, said) = run(&url);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert!(said.contains("status 500"), "{said}");
+
+    let (_mock, url) = Mock::start(&[]);
+    let (status, out, said) = run(&format!("{url}/v1/"));
+    assert_eq!(status, Some(0), "{said}{out}");
+    assert!(out.contains(&format!("- provider at {url};")), "{out}");
 }
 
 #[test]

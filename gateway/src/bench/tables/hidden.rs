@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{added, cpu_us, each, middle, nginx_memory, of_some, rss_each, success, with_nginx};
+use super::{
+    added, beside_nginx, cpu_us, each, middle, nginx_memory, of_some, rss_each, success, with_nginx,
+};
 use crate::bench::figure::{Figure, Table, Unit, median};
 use crate::bench::hold::Hold;
 use crate::bench::measure::{Measured, Round, Through};
@@ -79,7 +81,7 @@ pub(in crate::bench) fn hidden(page: &Measured, hold: Option<&Hold>) -> Table {
         title: "What the page hides".to_owned(),
         note,
         beside: vec![],
-        references: vec!["nginx"],
+        references: beside_nginx(page),
         figures,
     }
 }
@@ -228,11 +230,21 @@ pub(in crate::bench) fn shape(measured: &Measured) -> Table {
     figures.push(both("Peak RSS", Unit::Bytes, |_, it| {
         Some(it.usage.rss_peak as f64)
     }));
+    if measured.setup.tls {
+        figures.extend([
+            both("Connections with TLS", Unit::Count, |_, it| {
+                Some(it.handshakes as f64)
+            }),
+            both("Resumed sessions among them", Unit::Count, |_, it| {
+                Some(it.resumed as f64)
+            }),
+        ]);
+    }
     Table {
         title: format!("Beside the page: {}", measured.setup.name),
         note: format!("{}.{}", measured.setup.words(), nginx_memory(measured)),
         beside: vec![],
-        references: vec!["nginx"],
+        references: beside_nginx(measured),
         figures,
     }
 }
