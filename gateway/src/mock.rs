@@ -1,32 +1,38 @@
-//! The one mock provider, for demo, tests and benchmarks: OpenAI's chat API on a real socket, as slow and as faulty
-//! as it is told to be.
+//! The one mock provider, for demo, tests and benchmarks: OpenAI's chat API and Anthropic's Messages on a real socket, as
+//! slow and as faulty as it is told to be.
 //!
 //! | route | answer |
 //! |---|---|
 //! | `POST …/chat/completions` | an answer for any model, plain or as a stream |
+//! | `POST …/messages` | the same in Anthropic's form |
 //! | `GET …/models`, `GET …/models/{id}` | a model; any id is one |
-//! | `GET /count` | what became of the chat requests; `?cancelled=1` waits until one was cancelled |
+//! | `GET /count` | what became of the requests for answers; `?cancelled=1` waits until one was cancelled |
 //!
 //! Each answer says in `openai-processing-ms` how long it really took, from the request's last byte to the answer's
-//! first. That is measured and not the delay of the settings, so that a pause on a busy machine is never taken for the
+//! first; Anthropic's too, though they have no header for it. That is measured and not the delay of the settings, so that a pause on a busy machine is never taken for the
 //! gateway's; and whoever waits for the answer can't have waited less.
 
 mod answer;
 mod body;
+mod chat;
 mod count;
 mod delay;
 mod manner;
+mod message;
 mod refusal;
 mod settings;
 #[cfg(test)]
 pub(crate) mod test;
+mod tls;
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -36,11 +42,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use self::answer::{Answer, Ask};
+use self::answer::{Answer, Ask, Dialect};
 use self::body::Body;
 use self::count::{Count, Counter, Ticket};
 pub use self::delay::Percentiles;
@@ -48,7 +55,8 @@ pub use self::manner::KeyManner;
 use self::manner::Manner;
 use self::refusal::Refusal;
 pub use self::settings::{MockArgs, Settings};
-use crate::child;
+pub use self::tls::Tls;
+use crate::{child, machine};
 
 /// Connections that may wait to be accepted: a burst of new ones must not be lost to a full backlog. 4,096 is where
 /// the kernel caps it by default (`net.core.somaxconn`).
@@ -69,19 +77,23 @@ const LISTED_MODEL: &str = "gpt-4o-mini";
 ///
 /// When the address can't be listened on.
 pub fn run(args: &MockArgs) -> anyhow::Result<()> {
-    run_until(args, child::parent_gone())
+    run_until(args, None, child::parent_gone())
 }
 
-/// Serves until the process is told to end.
+/// Serves until the process is told to end, over TLS as well if there is one.
 ///
 /// # Errors
 ///
 /// When the address can't be listened on.
-pub fn run_alone(args: &MockArgs) -> anyhow::Result<()> {
-    run_until(args, pending())
+pub fn run_alone(args: &MockArgs, tls: Option<Tls>) -> anyhow::Result<()> {
+    run_until(args, tls, pending())
 }
 
-fn run_until(args: &MockArgs, end: impl Future<Output = ()>) -> anyhow::Result<()> {
+fn run_until(
+    args: &MockArgs,
+    tls: Option<Tls>,
+    end: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     child::runtime()?.block_on(async {
         let socket = if args.address.is_ipv4() {
             TcpSocket::new_v4()?
@@ -89,18 +101,29 @@ fn run_until(args: &MockArgs, end: impl Future<Output = ()>) -> anyhow::Result<(
             TcpSocket::new_v6()?
         };
         socket.set_reuseaddr(true)?;
-        socket.bind(args.address)?;
-        let listener = socket.listen(BACKLOG)?;
+        let place = || format!("can't listen on {}", args.address);
+        socket.bind(args.address).with_context(place)?;
+        let listener = socket.listen(BACKLOG).with_context(place)?;
         child::announce(listener.local_addr()?)?;
-        serve(listener, args.settings.clone(), end).await;
+        serve_with(listener, args.settings.clone(), tls, end).await;
         Ok(())
     })
 }
 
 /// Serves `listener`'s connections until `shutdown`, which ends them where they are.
 pub async fn serve(listener: TcpListener, settings: Settings, shutdown: impl Future<Output = ()>) {
+    serve_with(listener, settings, None, shutdown).await;
+}
+
+async fn serve_with(
+    listener: TcpListener,
+    settings: Settings,
+    tls: Option<Tls>,
+    shutdown: impl Future<Output = ()>,
+) {
     let mock = Arc::new(Mock {
         settings,
+        tls,
         counter: Counter::default(),
     });
     let mut connections = JoinSet::new();
@@ -120,25 +143,53 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            Err(_) => sleep(ACCEPT_PAUSE).await,
+            Err(error) => {
+                tell_of_refusal(&error);
+                sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
+}
+
+/// Says once why clients wait for a connection: each takes a descriptor.
+fn tell_of_refusal(error: &io::Error) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        let limit =
+            machine::descriptor_limit().map_or("none".to_owned(), |limit| limit.to_string());
+        eprintln!("mock provider: no more connections can be accepted: {error}; the limit of descriptors is {limit} (`ulimit -n`)");
+    });
 }
 
 /// What all connections share.
 #[derive(Debug)]
 struct Mock {
     settings: Settings,
+    tls: Option<Tls>,
     counter: Counter,
 }
 
 impl Mock {
-    /// Serves one connection to its end. hyper drops what is in flight on it when the client hangs up.
+    /// Serves one connection to its end, with or without TLS, as its first byte tells.
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         // Without it the head of a stream and its first chunk may wait for each other's acknowledgement.
         let _ = stream.set_nodelay(true);
+        match &self.tls {
+            Some(tls) if tls::is_hello(&stream).await => {
+                // A client that doesn't trust us says so on its own side.
+                if let Ok(stream) = tls.accept(stream).await {
+                    self.counter.shook_hands(tls::is_resumed(&stream));
+                    self.talk(stream).await;
+                }
+            }
+            _ => self.talk(stream).await,
+        }
+    }
+
+    /// Answers what comes. hyper drops what is in flight when the client hangs up.
+    async fn talk(self: &Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = service_fn(|request| {
-            let mock = Arc::clone(&self);
+            let mock = Arc::clone(self);
             async move { Ok::<_, Infallible>(mock.respond(request).await) }
         });
         // A connection that breaks is the client's affair, and counted where it hurt: in its requests.
@@ -150,7 +201,9 @@ impl Mock {
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         match *request.method() {
-            Method::POST if path.ends_with("/chat/completions") => self.chat(request).await,
+            Method::POST if let Some(dialect) = Dialect::at(path) => {
+                self.reply(request, dialect).await
+            }
             Method::GET if path == "/count" => self.count(request.uri().query()).await,
             Method::GET if path.ends_with("/models") => json_response(
                 json!({"object": "list", "data": [model(LISTED_MODEL)]}).to_string(),
@@ -159,11 +212,12 @@ impl Mock {
             Method::GET if let Some((_, id)) = path.split_once("/models/") => {
                 json_response(model(id).to_string(), None)
             }
-            _ => Refusal::NoSuchRoute(format!("{} {path}", request.method())).into_response(None),
+            _ => refused(Refusal::NoSuchRoute(format!("{} {path}", request.method()))),
         }
     }
 
-    async fn chat(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn reply(&self, request: Request<Incoming>, dialect: Dialect) -> Response<Body> {
+        let id = format!("req_{:016x}", fastrand::u64(..));
         let ticket = self.counter.begin();
         let manner = manner::of(&self.settings.keys, request.headers());
         let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX)
@@ -171,22 +225,23 @@ impl Mock {
             .await
         else {
             let bytes_max = REQUEST_BYTES_MAX;
-            return Refusal::BadBody { bytes_max }.into_response(Some(ticket));
+            return Refusal::BadBody { bytes_max }.into_response(dialect, &id, Some(ticket));
         };
         let begun = Instant::now();
-        let mut response = match self.answer(&body.to_bytes(), manner).await {
+        let mut response = match self.answer(&body.to_bytes(), dialect, manner).await {
             Ok(Reply::Plain(answer)) => json_response(answer.plain(), Some(ticket)),
             Ok(Reply::Stream(answer)) => self.stream(answer, ticket),
-            Err(refusal) => refusal.into_response(Some(ticket)),
+            Err(refusal) => refusal.into_response(dialect, &id, Some(ticket)),
         };
         if response.status().is_success() && self.is_cut(manner) {
             response = response.map(Body::cut);
         }
         let headers = response.headers_mut();
-        headers.insert(
-            "x-request-id",
-            text(format!("req_{:016x}", fastrand::u64(..))),
-        );
+        let id_header = match dialect {
+            Dialect::Chat => "x-request-id",
+            Dialect::Messages => "request-id",
+        };
+        headers.insert(id_header, text(id));
         headers.insert("openai-processing-ms", milliseconds(begun.elapsed()));
         response
     }
@@ -195,8 +250,13 @@ impl Mock {
         manner == Some(Manner::Cut) || fastrand::f64() < self.settings.cut_rate
     }
 
-    async fn answer(&self, body: &[u8], manner: Option<Manner>) -> Result<Reply, Refusal> {
-        let ask = Ask::parse(body).map_err(Refusal::BadRequest)?;
+    async fn answer(
+        &self,
+        body: &[u8],
+        dialect: Dialect,
+        manner: Option<Manner>,
+    ) -> Result<Reply, Refusal> {
+        let ask = Ask::parse(body, dialect).map_err(Refusal::BadRequest)?;
         let settings = &self.settings;
         let retry_after = settings.retry_after;
         let delay = match manner {
@@ -219,7 +279,7 @@ impl Mock {
         if manner.is_none() && fastrand::f64() < settings.failure_rate {
             return Err(Refusal::Failed);
         }
-        let answer = Answer::new(&ask, body.len(), settings.body_bytes as usize);
+        let answer = Answer::new(&ask, dialect, body.len(), settings.body_bytes as usize);
         Ok(if ask.wants_stream() {
             Reply::Stream(answer)
         } else {
@@ -236,12 +296,12 @@ impl Mock {
 
     async fn count(&self, query: Option<&str>) -> Response<Body> {
         let Some(bounds) = Count::from_query(query.unwrap_or_default()) else {
-            return Refusal::BadRequest("a count is asked for as `cancelled=1`".to_owned())
-                .into_response(None);
+            let wrong = "a count is asked for as `cancelled=1`".to_owned();
+            return refused(Refusal::BadRequest(wrong));
         };
         let count = self.counter.reached(bounds).await;
         json_response(
-            serde_json::to_string(&count).expect("four numbers can be JSON"),
+            serde_json::to_string(&count).expect("numbers can be JSON"),
             None,
         )
     }
@@ -250,6 +310,11 @@ impl Mock {
 enum Reply {
     Plain(Answer),
     Stream(Answer),
+}
+
+/// The answer to what is no request for one, in OpenAI's form.
+fn refused(refusal: Refusal) -> Response<Body> {
+    refusal.into_response(Dialect::Chat, "", None)
 }
 
 fn json_response(body: impl Into<Bytes>, ticket: Option<Ticket>) -> Response<Body> {
@@ -396,6 +461,95 @@ mod tests {
         let first: Value = serde_json::from_str(&events[0]).unwrap();
         assert_eq!(first["usage"], Value::Null);
         assert!(first.as_object().unwrap().contains_key("usage"));
+    }
+
+    const MESSAGE: &str =
+        r#"{"model":"claude","max_tokens":64,"messages":[{"role":"user","content":"Hello"}]}"#;
+
+    #[tokio::test]
+    async fn a_plain_message_is_anthropic_s() {
+        let address = mock(quick()).await;
+        let reply = post(address, "/v1/messages", MESSAGE).await;
+        assert_eq!((reply.status, reply.body.len()), (200, 1_407));
+        assert!(reply.header("request-id").starts_with("req_"));
+        let answer = reply.json();
+        assert!(answer["id"].as_str().unwrap().starts_with("msg_"));
+        assert_eq!(answer["type"], "message");
+        assert_eq!(
+            (&answer["role"], &answer["model"]),
+            (&"assistant".into(), &"claude".into())
+        );
+        assert_eq!(answer["content"][0]["type"], "text");
+        assert!(!answer["content"][0]["text"].as_str().unwrap().is_empty());
+        assert_eq!(answer["stop_reason"], "end_turn");
+        let usage = json!({"input_tokens": MESSAGE.len().div_ceil(4), "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0, "output_tokens": 352});
+        assert_eq!(answer["usage"], usage);
+    }
+
+    #[tokio::test]
+    async fn a_message_s_stream_names_its_events_and_tells_the_usage_in_two_of_them() {
+        let address = mock(quick()).await;
+        let body = MESSAGE.replacen('{', r#"{"stream":true,"#, 1);
+        let reply = post(address, "/v1/messages", &body).await;
+        let events = reply.body.strip_suffix("\n\n").unwrap().split("\n\n");
+        let events: Vec<(&str, Value)> = events
+            .map(|event| {
+                let (name, data) = event.split_once("\ndata: ").unwrap();
+                (
+                    name.strip_prefix("event: ").unwrap(),
+                    serde_json::from_str(data).unwrap(),
+                )
+            })
+            .collect();
+        let mut expected = vec!["message_start", "content_block_start", "ping"];
+        expected.extend(["content_block_delta"; 16]);
+        expected.extend(["content_block_stop", "message_delta", "message_stop"]);
+        let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, expected);
+        for (name, data) in &events {
+            assert_eq!(data["type"], *name);
+        }
+        let said = events
+            .iter()
+            .filter_map(|(_, data)| data["delta"]["text"].as_str());
+        let said: String = said.collect();
+        let plain = post(address, "/v1/messages", MESSAGE).await.json();
+        assert_eq!(plain["content"][0]["text"], said);
+        let input = body.len().div_ceil(4);
+        assert_eq!(events[0].1["message"]["usage"]["input_tokens"], input);
+        let last = &events[events.len() - 2].1;
+        assert_eq!(
+            last["usage"]["output_tokens"],
+            plain["usage"]["output_tokens"]
+        );
+        assert_eq!(last["delta"]["stop_reason"], "end_turn");
+    }
+
+    #[tokio::test]
+    async fn a_message_s_errors_are_in_anthropic_s_form() {
+        let check = async |settings: Settings, body: &str, status, kind| {
+            let reply = post(mock(settings).await, "/v1/messages", body).await;
+            let error = reply.json();
+            assert_eq!(
+                (reply.status, &error["type"]),
+                (status, &"error".into()),
+                "{error}"
+            );
+            assert_eq!(error["error"]["type"], kind);
+            assert_eq!(error["request_id"], reply.header("request-id"));
+        };
+        let failing = Settings {
+            failure_rate: 1.0,
+            ..quick()
+        };
+        let limited = Settings {
+            rate_limit_rate: 1.0,
+            ..quick()
+        };
+        check(quick(), PLAIN, 400, "invalid_request_error").await;
+        check(failing, MESSAGE, 500, "api_error").await;
+        check(limited, MESSAGE, 429, "rate_limit_error").await;
     }
 
     #[tokio::test]
@@ -602,6 +756,42 @@ mod tests {
         assert_eq!(get(address, "/v1/chat/completions").await.status, 404);
         assert_eq!(post(address, "/v1/embeddings", "{}").await.status, 404);
         assert_eq!(get(address, "/count?lost=1").await.status, 400);
+    }
+
+    #[tokio::test]
+    async fn one_port_speaks_tls_and_plain_http() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.into());
+        let tls = Tls::new(vec![certificate.clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve_with(listener, quick(), Some(tls), pending()));
+
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let trusting = rustls::ClientConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(trusting));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut client = connector.connect(name, stream).await.unwrap();
+        let request = test::request("POST", "/v1/chat/completions", PLAIN);
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+
+        assert_eq!(chat(address, PLAIN).await.status, 200);
+        let count = get(address, "/count?completed=2").await.json();
+        assert_eq!(
+            (&count["requests"], &count["handshakes"]),
+            (&2.into(), &1.into())
+        );
     }
 
     #[tokio::test]

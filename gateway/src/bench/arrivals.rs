@@ -12,6 +12,8 @@ pub(super) struct Pattern {
     pub(super) rate_at_end: f64,
     /// For how long they come.
     pub(super) time: Duration,
+    /// How long, of that, their rate takes to rise evenly from nothing.
+    pub(super) rise: Duration,
     /// Independent of each other, as from many clients (Poisson), or one after the other at even distances.
     pub(super) even: bool,
     /// That many more all at once, each time the second has passed.
@@ -28,6 +30,7 @@ impl Pattern {
             rate,
             rate_at_end: rate,
             time,
+            rise: Duration::ZERO,
             even: true,
             burst: None,
             tick: None,
@@ -41,6 +44,10 @@ impl Pattern {
             let _ = write!(words, " to {}", self.rate_at_end);
         }
         words += " a second, ";
+        if !self.rise.is_zero() {
+            let rise = humantime::format_duration(self.rise);
+            let _ = write!(words, "risen from nothing within {rise}, ");
+        }
         words += if self.even {
             "evenly"
         } else {
@@ -80,16 +87,25 @@ impl Pattern {
 
     /// When `count` requests will have been due: the inverse of the integral of the rate. None if that is never.
     fn time_of(&self, count: f64) -> Option<f64> {
-        let whole = self.time.as_secs_f64();
-        let slope = (self.rate_at_end - self.rate) / whole;
-        let at = if slope.abs() < 1e-9 {
-            count / self.rate
+        let (whole, rise) = (self.time.as_secs_f64(), self.rise.as_secs_f64());
+        let risen = self.rate * rise / 2.0;
+        let at = if count < risen {
+            (2.0 * count * rise / self.rate).sqrt()
         } else {
-            let root = self.rate.mul_add(self.rate, 2.0 * slope * count);
-            (root.sqrt() - self.rate) / slope
+            rise + self.after_rise(count - risen, whole - rise)
         };
         // No number where a ramp down has ended before.
         (at < whole).then_some(at)
+    }
+
+    /// The same from the end of the rise, after which requests come for another `whole` seconds.
+    fn after_rise(&self, count: f64, whole: f64) -> f64 {
+        let slope = (self.rate_at_end - self.rate) / whole;
+        if slope.abs() < 1e-9 {
+            return count / self.rate;
+        }
+        let root = self.rate.mul_add(self.rate, 2.0 * slope * count);
+        (root.sqrt() - self.rate) / slope
     }
 }
 
@@ -215,17 +231,33 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_rises_from_nothing_is_held_afterwards() {
+        let risen = Pattern {
+            rise: 2 * SECOND,
+            ..Pattern::steady(400.0, 4 * SECOND)
+        };
+        assert_eq!(by_second(risen), [99, 300, 400, 400]);
+        // A rise that the time has no room for ends with it.
+        let cut = Pattern {
+            rise: 4 * SECOND,
+            ..Pattern::steady(400.0, 2 * SECOND)
+        };
+        assert_eq!(by_second(cut), [49, 150]);
+    }
+
+    #[test]
     fn a_pattern_is_told_whole() {
         let plain = Pattern::steady(200.0, SECOND);
         assert_eq!(plain.words(), "200 a second, evenly");
         let all = Pattern {
             rate_at_end: 600.0,
+            rise: SECOND,
             even: false,
             burst: Some((100, SECOND)),
             tick: Some(SECOND / 1_000),
             ..plain
         };
-        let words = "200 to 600 a second, independently of each other, and 100 at once every 1s, sent every 1ms";
+        let words = "200 to 600 a second, risen from nothing within 1s, independently of each other, and 100 at once every 1s, sent every 1ms";
         assert_eq!(all.words(), words);
     }
 

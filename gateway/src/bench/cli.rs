@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::certificate;
 use super::scenario::Name;
 use super::target::{Dialect, Mix};
-use crate::mock::MockArgs;
+use crate::mock::{MockArgs, Tls};
 
 /// Benchmark an LLM gateway as the t3.medium page does, and show what that page hides.
 #[derive(Debug, Parser)]
@@ -26,8 +27,10 @@ Markdown. `mock` and `load` are the same parts for measuring any other gateway b
   bifrost-bench mock --address 127.0.0.1:9100 --delay 1500ms --spread 0.4 &
   bifrost-bench load --url http://127.0.0.1:8080 --rate 5000 --time 30s
 
-Exit status: 0 when all that was measured succeeded, 1 when requests failed or nothing could be measured, 2 for a wrong
-command line.";
+A load that is interrupted sends no more, and reports what it found; a second time it ends at once.
+
+Exit status: 0 when all that was measured succeeded and was counted alike on all sides, 1 when requests failed or nothing
+could be measured, 2 for a wrong command line, 130 when it was interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Task {
@@ -36,7 +39,7 @@ pub(super) enum Task {
     /// Send a load to a gateway, or to several in turn
     Load(LoadArgs),
     /// Be a provider: as slow and as faulty as told
-    Mock(MockArgs),
+    Mock(ProviderArgs),
     /// Print two results of `run --json` side by side
     Compare {
         /// What to compare with
@@ -47,6 +50,9 @@ pub(super) enum Task {
     /// Become `program`, and end when our parent does
     #[command(hide = true)]
     Leash {
+        /// Wait for a byte of input before
+        #[arg(long)]
+        held: bool,
         parent: u32,
         program: OsString,
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -78,7 +84,7 @@ pub(super) struct RunArgs {
     pub(super) tick: Option<Duration>,
 
     /// How long each measurement takes, after its warm-up [default: the scenario's]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub(super) time: Option<Duration>,
 
     /// How often everything is measured, in alternation with the direct path [default: the scenario's]
@@ -106,6 +112,25 @@ pub(super) struct RunArgs {
     pub(super) svg: Option<PathBuf>,
 }
 
+impl RunArgs {
+    /// What was asked for that `growth`, whose loads and provider are its own, has no use for.
+    pub(super) fn unused(&self) -> Option<&'static str> {
+        let given = [
+            ("--real-socket", self.real_socket.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--tick", self.tick.is_some()),
+            ("--time", self.time.is_some()),
+            ("--rounds", self.rounds.is_some()),
+            ("--nginx", self.nginx),
+            ("--page-only", self.page_only),
+            ("--svg", self.svg.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
+        let first = given.next().map(|(name, _)| name);
+        first.filter(|_| self.scenario == Name::Growth)
+    }
+}
+
 /// A load.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LoadArgs {
@@ -127,31 +152,45 @@ pub(super) struct LoadArgs {
     pub(super) rate: Option<NonZeroU32>,
 
     /// With --rate: rise or fall evenly to this rate at the end (ramp)
-    #[arg(long, value_name = "N", requires = "rate")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "rate",
+        conflicts_with = "connections"
+    )]
     pub(super) rate_at_end: Option<u32>,
 
+    /// With --rate: rise evenly from nothing to it within so much time at the start, as real load does
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "rate", value_parser = humantime::parse_duration)]
+    pub(super) rise: Duration,
+
     /// With --rate: that many requests more, all at once, every --burst-every
-    #[arg(long, value_name = "N", requires = "rate")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "rate",
+        conflicts_with = "connections"
+    )]
     pub(super) burst: Option<NonZeroU32>,
 
     /// Time between two bursts
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "burst", value_parser = some_time)]
     pub(super) burst_every: Duration,
 
     /// With --rate: at even distances, instead of independently of each other (Poisson)
-    #[arg(long, requires = "rate")]
+    #[arg(long, requires = "rate", conflicts_with = "connections")]
     pub(super) even: bool,
 
     /// With --rate: send what is due at each tick only, as tools do whose timers tick in whole milliseconds. It saves
     /// everybody wake-ups, and is in the latency
-    #[arg(long, value_name = "TIME", requires = "rate", value_parser = some_time)]
+    #[arg(long, value_name = "TIME", requires = "rate", conflicts_with = "connections", value_parser = some_time)]
     pub(super) tick: Option<Duration>,
 
     /// Closed loop: so many connections, each asking again as soon as it was answered
     #[arg(long, value_name = "N")]
     pub(super) connections: Option<NonZeroU32>,
 
-    /// With --connections: requests on each of them, and then no more
+    /// With --connections: requests on each of them, and then no more; all are measured
     #[arg(long, value_name = "N", default_value = "0", requires = "connections")]
     pub(super) requests_each: u64,
 
@@ -200,6 +239,37 @@ pub(super) struct LoadArgs {
     pub(super) name: String,
 }
 
+/// A provider: what it answers, and whether it speaks TLS. Such a one answers plain HTTP as well on the same port.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ProviderArgs {
+    #[command(flatten)]
+    pub(super) mock: MockArgs,
+
+    /// Speak TLS, too, with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// Speak TLS, too, with a certificate made now, and write that to this file for whoever is to trust it: a gateway's
+    /// `ca_file`
+    #[arg(long, value_name = "FILE", conflicts_with = "tls_certificate")]
+    tls_self_signed: Option<PathBuf>,
+}
+
+impl ProviderArgs {
+    /// The certificate that it shows, if it shows one.
+    pub(super) fn tls(&self) -> anyhow::Result<Option<Tls>> {
+        let made = |file| certificate::self_signed(self.mock.address.ip(), file);
+        match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificate), Some(key)) => Tls::read(certificate, key).map(Some),
+            _ => self.tls_self_signed.as_deref().map(made).transpose(),
+        }
+    }
+}
+
 fn some_time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if !time.is_zero() => Ok(time),
@@ -211,4 +281,57 @@ fn some_time(text: &str) -> Result<Duration, String> {
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected `name: value`")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the command line is refused for.
+    fn refusal(line: &str) -> Option<String> {
+        let words = std::iter::once("bifrost-bench").chain(line.split(' '));
+        match Cli::try_parse_from(words) {
+            Err(error) => Some(error.to_string()),
+            Ok(Cli {
+                task: Task::Run(args),
+            }) => args.unused().map(str::to_owned),
+            Ok(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let check = |line: &str, named: &str| {
+            let said = refusal(line).unwrap_or_default();
+            assert!(said.contains(named), "{line}: {said:?}");
+        };
+        let closed = "load --url http://127.0.0.1 --connections 2";
+        assert_eq!(refusal(closed), None);
+        for open in [
+            "--burst 3",
+            "--even",
+            "--tick 1ms",
+            "--rate-at-end 9",
+            "--rate 1",
+        ] {
+            let (name, _) = open.split_once(' ').unwrap_or((open, ""));
+            check(&format!("{closed} {open}"), name);
+        }
+        check(
+            "load --url http://127.0.0.1 --rate 1 --burst-every 2s",
+            "--burst",
+        );
+        assert_eq!(refusal("run growth --json a"), None);
+        assert_eq!(refusal("run quick --rate 5 --nginx"), None);
+        for unused in [
+            "--rate 5",
+            "--nginx",
+            "--time 5s",
+            "--real-socket http://127.0.0.1",
+        ] {
+            let (name, _) = unused.split_once(' ').unwrap_or((unused, ""));
+            check(&format!("run growth {unused}"), name);
+        }
+        check("run quick --time 0s", "more than nothing");
+    }
 }

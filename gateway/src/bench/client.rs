@@ -7,7 +7,6 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use memchr::memmem;
 use tokio::time::timeout;
 
 use super::target::{Dialect, Target};
@@ -20,8 +19,10 @@ const SERVICE: &str = "openai-processing-ms";
 /// How a request ended: in one of these, always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// A whole answer with a status of 200 to 299.
+    /// A whole answer with a status of 200, and content in it.
     Ok,
+    /// The same without: nothing, or something else, or an error.
+    NoAnswer,
     /// A whole answer with another one.
     Status(u16),
     /// The connection broke, or the answer ended before its end.
@@ -116,8 +117,7 @@ impl Client {
         }
         self.pool.keep(connection).await;
         match status.as_u16() {
-            200..300 if reading.is_whole() => Outcome::Ok,
-            200..300 => Outcome::Broken,
+            200 => reading.outcome(),
             other => Outcome::Status(other),
         }
     }
@@ -147,7 +147,10 @@ impl Client {
 
 /// What has been read of an answer.
 struct Reading {
+    dialect: Dialect,
     stream: Option<Stream>,
+    /// Of a plain answer.
+    body: Vec<Bytes>,
     service: Option<Duration>,
     first_event: Option<Instant>,
     bytes: u64,
@@ -157,18 +160,18 @@ struct Reading {
 /// A stream being read.
 struct Stream {
     splitter: Splitter,
-    dialect: Dialect,
     has_ended: bool,
 }
 
 impl Reading {
     fn new(is_stream: bool, dialect: Dialect) -> Self {
         Self {
+            dialect,
             stream: is_stream.then(|| Stream {
                 splitter: Splitter::default(),
-                dialect,
                 has_ended: false,
             }),
+            body: vec![],
             service: None,
             first_event: None,
             bytes: 0,
@@ -179,26 +182,33 @@ impl Reading {
     fn take(&mut self, data: &Bytes) {
         self.bytes += data.len() as u64;
         let Some(stream) = &mut self.stream else {
+            self.body.push(data.clone());
             return;
         };
         let Ok(events) = stream.splitter.push(data) else {
             return;
         };
-        let (content, end) = stream.dialect.marks();
-        let is_content = |at: &usize| events.get(at + content.len()) != Some(&b'"');
-        let found = memmem::find_iter(&events, content)
-            .filter(is_content)
-            .count();
+        let found = self.dialect.contents(&events);
         self.events += u32::try_from(found).unwrap_or(u32::MAX);
         if found > 0 && self.first_event.is_none() {
             self.first_event = Some(Instant::now());
         }
-        stream.has_ended |= memmem::find(&events, end).is_some();
+        stream.has_ended |= self.dialect.is_end(&events);
     }
 
-    /// A stream without its end mark was cut short, even if its connection ended in good order.
-    fn is_whole(&self) -> bool {
-        self.stream.as_ref().is_none_or(|stream| stream.has_ended)
+    /// What it is, being whole by HTTP. A stream without its end mark was cut short even so.
+    fn outcome(&self) -> Outcome {
+        let has_content = match (&self.stream, &self.body[..]) {
+            (Some(stream), _) if !stream.has_ended => return Outcome::Broken,
+            (Some(_), _) => self.events > 0,
+            (None, [one]) => self.dialect.is_answer(one),
+            (None, several) => self.dialect.is_answer(&several.concat()),
+        };
+        if has_content {
+            Outcome::Ok
+        } else {
+            Outcome::NoAnswer
+        }
     }
 }
 
@@ -210,6 +220,9 @@ fn told_service(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn read(packets: &[&'static str], dialect: Dialect) -> Reading {
@@ -222,11 +235,11 @@ mod tests {
 
     #[test]
     fn a_stream_s_content_is_counted_wherever_its_packets_are_cut() {
-        let check = |packets: &[&'static str], dialect, events, whole| {
+        let check = |packets: &[&'static str], dialect, events, outcome| {
             let reading = read(packets, dialect);
             assert_eq!(
-                (reading.events, reading.is_whole()),
-                (events, whole),
+                (reading.events, reading.outcome()),
+                (events, outcome),
                 "{packets:?}"
             );
             assert_eq!(reading.first_event.is_some(), events > 0);
@@ -241,15 +254,30 @@ mod tests {
             ],
             openai,
             2,
-            true,
+            Outcome::Ok,
+        );
+        // As others write the same.
+        check(
+            &[
+                "data:{\"delta\": {\"content\": \"a\"}}\n\ndata:{\"delta\": {\"content\": \"\"}}\n\ndata:[DONE]\n\n",
+            ],
+            openai,
+            1,
+            Outcome::Ok,
+        );
+        check(
+            &["data: {\"error\":{}}\n\ndata: [DONE]\n\n"],
+            openai,
+            0,
+            Outcome::NoAnswer,
         );
         check(
             &["data: {\"delta\":{\"content\":\"a\"}}\n\n"],
             openai,
             1,
-            false,
+            Outcome::Broken,
         );
-        check(&[], openai, 0, false);
+        check(&[], openai, 0, Outcome::Broken);
         check(
             &[
                 "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n",
@@ -257,8 +285,40 @@ mod tests {
             ],
             Dialect::Anthropic,
             1,
-            true,
+            Outcome::Ok,
         );
+    }
+
+    /// What a load makes of such an answer to a plain request.
+    async fn outcome_of(answer: &'static str) -> Outcome {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4_096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream
+        };
+        let target = Target::new(&url, Dialect::Openai).unwrap();
+        let client = Client::new(&target, Duration::from_secs(20)).unwrap();
+        let ask = client.ask(Bytes::from_static(b"{}"), false);
+        tokio::join!(serve, ask).1.outcome
+    }
+
+    #[tokio::test]
+    async fn a_status_of_success_alone_is_no_answer() {
+        let check = async |answer, expected| {
+            assert_eq!(outcome_of(answer).await, expected, "{answer}");
+        };
+        let good = "HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{\"choices\":[]}";
+        check(good, Outcome::Ok).await;
+        let nothing = "HTTP/1.1 204 No Content\r\n\r\n";
+        check(nothing, Outcome::Status(204)).await;
+        let empty = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        check(empty, Outcome::NoAnswer).await;
+        let error = "HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{\"error\":{}}";
+        check(error, Outcome::NoAnswer).await;
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 
 use super::about::About;
-use super::figure::{Figure, NONE, ratio_text, row, rule};
+use super::figure::{Figure, NONE, is_told, ratio_text, row, rule};
 use super::report::{self, FORMAT, Report};
 
 /// Reads a result that `run --json` wrote.
@@ -61,8 +61,10 @@ fn cells(old: &Figure, new: &Figure) -> Option<[String; 4]> {
     let (before, after) = (old.value(), new.value());
     before.or(after)?;
     let told = |value: Option<f64>| value.map_or(NONE.to_owned(), |it| new.unit.text(it));
+    let are_told = is_told(&old.values) && is_told(&new.values);
     let ratio = before
         .zip(after)
+        .filter(|_| are_told)
         .map_or(NONE.to_owned(), |(before, after)| ratio_text(after, before));
     Some([new.label.clone(), told(before), told(after), ratio])
 }
@@ -70,11 +72,14 @@ fn cells(old: &Figure, new: &Figure) -> Option<[String; 4]> {
 /// What is not the same on both sides, and should be.
 fn differences(before: &Report, after: &Report) -> Vec<String> {
     type Fact = fn(&About) -> String;
-    let facts: [(&str, Fact); 8] = [
+    let facts: [(&str, Fact); 9] = [
         ("processor", |it| it.cpu.clone()),
         ("processors", |it| it.vcpus.to_string()),
         ("memory", |it| it.memory.to_string()),
         ("kernel", |it| it.kernel.clone()),
+        ("descriptors a process", |it| {
+            it.descriptors.map_or("any".to_owned(), |it| it.to_string())
+        }),
         ("gateway", |it| it.gateway.clone()),
         ("bifrost-bench", |it| it.bench.clone()),
         ("provider", |it| {
@@ -112,6 +117,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::fixture;
+    use super::super::scenario::Setup;
     use super::*;
 
     #[test]
@@ -141,11 +147,41 @@ mod tests {
         for told in [
             "- **differs:** processors: 2 before, 4 after",
             "a delay of 1s 500ms × U(0.6, 1.4) before, 5000 requests a second; a delay of 1s × U(0.6, 1.4) after",
-            "- **differs:** 4 loads before, 3 after",
+            "- **differs:** 5 loads before, 4 after",
             "| CPU a request | 65 µs | 130 µs | 2.00× |",
         ] {
             assert!(text.contains(told), "{told} in\n{text}");
         }
+    }
+
+    #[test]
+    fn whatever_differs_of_a_load_is_named_with_both_values() {
+        let before = fixture::report();
+        let check = |change: fn(&mut Setup), told: &str| {
+            let mut after = before.clone();
+            change(&mut after.page.as_mut().unwrap().setup);
+            let expected = format!("t3.medium: {told}");
+            assert_eq!(differences(&before, &after), [expected]);
+        };
+        check(
+            |it| it.answer_bytes = 10_563,
+            "answers: 1.41 KB before, 10.6 KB after",
+        );
+        check(
+            |it| it.prompt_bytes = 1_000,
+            "requests: 133 B before, 1 KB after",
+        );
+        check(|it| it.time /= 2, "time: 20s before, 10s after");
+        check(|it| it.warm_up /= 2, "warm-up: 4s before, 2s after");
+        check(|it| it.rounds = 3, "rounds: 2 before, 3 after");
+        check(
+            |it| it.profile = "t3.xlarge".to_owned(),
+            "profile: t3.medium before, t3.xlarge after",
+        );
+        check(
+            |it| it.name = "quick".to_owned(),
+            "name: t3.medium before, quick after",
+        );
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The load: an open loop sends what is due, whether or not earlier requests came back; a closed one keeps its
 //! connections busy.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::alarm::Alarm;
@@ -37,6 +39,8 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
     /// The whole time in which requests are sent.
     pub(super) time: Duration,
+    /// Becomes true when no more are to be sent, before that time is over.
+    pub(super) stop: watch::Receiver<bool>,
 }
 
 /// What the tasks of a load share.
@@ -78,12 +82,16 @@ pub(super) async fn drive(
         let shared = Arc::clone(&shared);
         move || shared.tally().ended().clone()
     });
+    let stop = plan.stop;
     match plan.how {
-        Loop::Open(pattern) => open(&shared, pattern, start).await?,
+        Loop::Open(pattern) => open(&shared, pattern, start, stop.clone()).await?,
         Loop::Closed {
             connections,
             requests_each,
-        } => closed(&shared, connections, requests_each, start + plan.time).await,
+        } => {
+            let end = start + plan.time;
+            closed(&shared, connections, requests_each, end, &stop).await;
+        }
     }
     drop(showing);
     let own_cpu = own_cpu().saturating_sub(cpu_before);
@@ -94,17 +102,37 @@ pub(super) async fn drive(
         } => start.elapsed(),
         _ => plan.time,
     };
+    let is_stopped = *stop.borrow();
+    let (measured, what) = if is_stopped {
+        let elapsed = start.elapsed().min(plan.time);
+        let seconds = elapsed.as_secs();
+        (elapsed, plan.what + &format!("; stopped after {seconds} s"))
+    } else {
+        (measured, plan.what)
+    };
     let time = measured.saturating_sub(plan.warm_up);
-    Ok(shared.tally().report(plan.what, plan.url, time, own_cpu))
+    Ok(shared.tally().report(what, plan.url, time, own_cpu))
 }
 
-async fn open(shared: &Arc<Shared>, pattern: Pattern, start: Instant) -> anyhow::Result<()> {
+async fn open(
+    shared: &Arc<Shared>,
+    pattern: Pattern,
+    start: Instant,
+    mut stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
     let alarm = Alarm::new()?;
     let mut in_flight = JoinSet::new();
     for (number, at) in (0..).zip(pattern.arrivals(fastrand::f64)) {
         let (due, send) = (start + at, start + pattern.sent_at(at));
         if send > Instant::now() {
-            alarm.until(send).await?;
+            tokio::select! {
+                biased;
+                woken = alarm.until(send) => woken?,
+                () = told(&mut stop) => break,
+            }
+        }
+        if *stop.borrow() {
+            break;
         }
         let shared = Arc::clone(shared);
         in_flight.spawn(async move { shared.ask(number, due).await });
@@ -118,20 +146,33 @@ async fn open(shared: &Arc<Shared>, pattern: Pattern, start: Instant) -> anyhow:
     Ok(())
 }
 
+/// Waits until it is told to stop, which may be never.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|is_told| *is_told).await.is_err() {
+        pending::<()>().await;
+    }
+}
+
 /// However far a load is behind, it looks at answers each time that it has sent so many.
 const BATCH: u64 = 64;
 
-async fn closed(shared: &Arc<Shared>, connections: u32, requests_each: u64, end: Instant) {
+async fn closed(
+    shared: &Arc<Shared>,
+    connections: u32,
+    requests_each: u64,
+    end: Instant,
+    stop: &watch::Receiver<bool>,
+) {
     let mut loops = JoinSet::new();
     for connection in 0..u64::from(connections) {
-        let shared = Arc::clone(shared);
+        let (shared, stop) = (Arc::clone(shared), stop.clone());
         loops.spawn(async move {
             let mut done = 0;
             let goes_on = |done| match requests_each {
                 0 => Instant::now() < end,
                 each => done < each,
             };
-            while goes_on(done) {
+            while goes_on(done) && !*stop.borrow() {
                 let number = done * u64::from(connections) + connection;
                 shared.ask(number, Instant::now()).await;
                 done += 1;
@@ -151,7 +192,6 @@ fn own_cpu() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
     use std::net::SocketAddr;
 
     use serde_json::json;
@@ -189,6 +229,7 @@ mod tests {
             rate,
             rate_at_end: rate,
             time,
+            rise: Duration::ZERO,
             even: true,
             burst: None,
             tick: None,
@@ -196,17 +237,28 @@ mod tests {
     }
 
     async fn ask(address: SocketAddr, how: Loop, mix: &str, key: &str) -> LoadReport {
+        ask_in(Dialect::Openai, address, how, mix, key).await
+    }
+
+    async fn ask_in(
+        dialect: Dialect,
+        address: SocketAddr,
+        how: Loop,
+        mix: &str,
+        key: &str,
+    ) -> LoadReport {
         let url = format!("http://{address}");
-        let mut target = Target::new(&url, Dialect::Openai).unwrap();
+        let mut target = Target::new(&url, dialect).unwrap();
         key.clone_into(&mut target.key);
         let mix: Mix = mix.parse().unwrap();
         let plan = Plan {
             how,
             what: String::new(),
             url,
-            bodies: Bodies::new(mix, "m", Dialect::Openai, (133, 5_000)),
+            bodies: Bodies::new(mix, "m", dialect, (133, 5_000)),
             warm_up: Duration::ZERO,
             time: 500 * MS,
+            stop: watch::channel(false).1,
         };
         let client = Client::new(&target, 200 * MS).unwrap();
         drive(plan, client, &Progress::new("test")).await.unwrap()
@@ -218,9 +270,13 @@ mod tests {
             connections: 7,
             requests_each: 9,
         };
-        for (how, requests) in [(evenly(400.0, 500 * MS), 199), (each, 63)] {
+        for (dialect, how, requests) in [
+            (Dialect::Openai, evenly(400.0, 500 * MS), 199),
+            (Dialect::Openai, each, 63),
+            (Dialect::Anthropic, each, 63),
+        ] {
             let address = mock(quick()).await;
-            let report = ask(address, how, "plain,stream,big", "any").await;
+            let report = ask_in(dialect, address, how, "plain,stream,big", "any").await;
             assert_eq!((report.all.sent, report.all.ok), (requests, requests));
             assert_eq!(report.hop.count, requests, "the mock tells its own time");
             let streams = requests / 3;

@@ -46,6 +46,8 @@ pub(super) struct Figure {
     pub(super) beside: Vec<Option<f64>>,
     /// What it is compared with: one for each of the table's references.
     pub(super) references: Vec<Option<f64>>,
+    /// The values that the first reference is the median of, where it was measured, too.
+    pub(super) reference_values: Vec<f64>,
 }
 
 impl Figure {
@@ -60,11 +62,19 @@ impl Figure {
             values: values.into_iter().collect(),
             beside: vec![],
             references: vec![],
+            reference_values: vec![],
         }
     }
 
     pub(super) fn against(mut self, references: impl IntoIterator<Item = Option<f64>>) -> Self {
         self.references = references.into_iter().collect();
+        self
+    }
+
+    /// Beside another that was measured as often.
+    pub(super) fn against_measured(mut self, values: Vec<f64>) -> Self {
+        self.references = vec![median(&values)];
+        self.reference_values = values;
         self
     }
 
@@ -78,18 +88,52 @@ impl Figure {
         median(&self.values)
     }
 
-    fn text(&self) -> String {
-        let Some(value) = self.value() else {
-            return NONE.to_owned();
-        };
-        let text = self.unit.text(value);
-        let (low, high) = range(&self.values);
-        let (low, high) = (self.unit.text(low), self.unit.text(high));
-        if low == high {
-            text
+    /// How many times the reference at `place` fits into it. What is zero or less in some round is not told apart from
+    /// nothing, and has no ratio.
+    fn ratio(&self, place: usize) -> String {
+        let reference = self.references.get(place).copied().flatten();
+        let measured = if place == 0 {
+            &self.reference_values[..]
         } else {
-            format!("{text} ({low}–{high})")
+            &[]
+        };
+        match self.value().zip(reference) {
+            Some((value, reference)) if is_told(&self.values) && is_told(measured) => {
+                ratio_text(value, reference)
+            }
+            _ => NONE.to_owned(),
         }
+    }
+
+    /// The reference at `place`, with its range where it has one.
+    fn reference(&self, place: usize) -> String {
+        match self.references.get(place).copied().flatten() {
+            None => NONE.to_owned(),
+            Some(_) if place == 0 && !self.reference_values.is_empty() => {
+                with_range(self.unit, &self.reference_values)
+            }
+            Some(value) => self.unit.text(value),
+        }
+    }
+}
+
+/// Whether every one of the values is more than nothing.
+pub(super) fn is_told(values: &[f64]) -> bool {
+    values.iter().all(|value| *value > 0.0)
+}
+
+/// The median, and the range if there is one.
+fn with_range(unit: Unit, values: &[f64]) -> String {
+    let Some(value) = median(values) else {
+        return NONE.to_owned();
+    };
+    let text = unit.text(value);
+    let (low, high) = range(values);
+    let (low, high) = (unit.text(low), unit.text(high));
+    if low == high {
+        text
+    } else {
+        format!("{text} ({low}–{high})")
     }
 }
 
@@ -134,15 +178,13 @@ impl Table {
     fn cells(&self, figure: &Figure) -> Vec<String> {
         let told = |value: Option<f64>| value.map_or(NONE.to_owned(), |it| figure.unit.text(it));
         let at = |values: &[Option<f64>], place: usize| values.get(place).copied().flatten();
-        let mut cells = vec![figure.label.clone(), figure.text()];
+        let mut cells = vec![
+            figure.label.clone(),
+            with_range(figure.unit, &figure.values),
+        ];
         cells.extend((0..self.beside.len()).map(|place| told(at(&figure.beside, place))));
-        cells.extend((0..self.references.len()).map(|place| told(at(&figure.references, place))));
-        cells.extend((0..self.references.len()).map(|place| {
-            let ratio = figure.value().zip(at(&figure.references, place));
-            ratio.map_or(NONE.to_owned(), |(value, reference)| {
-                ratio_text(value, reference)
-            })
-        }));
+        cells.extend((0..self.references.len()).map(|place| figure.reference(place)));
+        cells.extend((0..self.references.len()).map(|place| figure.ratio(place)));
         cells
     }
 }
@@ -288,6 +330,39 @@ mod tests {
              | Back-off | – | – | – | – | – | – |\n\
              \nMeans.\n\n"
         );
+    }
+
+    #[test]
+    fn what_may_be_nothing_has_no_ratio_on_either_side() {
+        let check = |values: &[f64], measured: &[f64], cells: [&str; 3]| {
+            let figure = Figure::new("Added", Unit::Ns, values.iter().copied());
+            let table = Table {
+                title: String::new(),
+                note: String::new(),
+                beside: vec![],
+                references: vec!["nginx"],
+                figures: vec![],
+            };
+            let found = table.cells(&figure.against_measured(measured.to_vec()));
+            assert_eq!(found[1..], cells);
+        };
+        check(
+            &[40.0, 60.0],
+            &[10.0, 30.0],
+            ["50 ns (40 ns–60 ns)", "20 ns (10 ns–30 ns)", "2.50×"],
+        );
+        check(
+            &[-10.0, 60.0],
+            &[20.0],
+            ["25 ns (-10 ns–60 ns)", "20 ns", NONE],
+        );
+        check(
+            &[50.0],
+            &[-10.0, 60.0],
+            ["50 ns", "25 ns (-10 ns–60 ns)", NONE],
+        );
+        check(&[0.0], &[20.0], ["0 ns", "20 ns", NONE]);
+        check(&[], &[20.0], [NONE, "20 ns", NONE]);
     }
 
     #[test]

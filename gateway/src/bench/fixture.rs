@@ -6,6 +6,8 @@ use super::about::About;
 use super::growth::{self, Cell};
 use super::hold::{Bound, Hold};
 use super::measure::{Measured, Round, Through};
+use super::picks::Pick;
+use super::queued::{self, Pair, Queued};
 use super::report::{FORMAT, Report, StartUp};
 use super::scenario::{Name, Setup};
 use super::tally::{Counts, LoadReport, SecondRow, Spread};
@@ -33,10 +35,10 @@ pub(super) fn load(hop_us: f64) -> LoadReport {
     let row = SecondRow {
         ok: 5_000,
         failed: 0,
-        p50: 1.5e9,
-        p99: 2.0e9,
-        hop_p50: hop_us * 1e3,
-        hop_p99: hop_us * 3e3,
+        p50: Some(1.5e9),
+        p99: Some(2.0e9),
+        hop_p50: Some(hop_us * 1e3),
+        hop_p99: Some(hop_us * 3e3),
     };
     LoadReport {
         what: "5000 a second".to_owned(),
@@ -105,6 +107,27 @@ pub(super) fn through(hop_us: f64, cpu_us: f64) -> Through {
         verdict: Some("STAY - all is well".to_owned()),
         rss_idle: Some(16_000_000),
         provider_counted: Some(100_000),
+        handshakes: 0,
+        resumed: 0,
+    }
+}
+
+/// A queue in which requests waited 9.9 ms on average, and one with permits to spare.
+pub(super) fn queued() -> Queued {
+    let setup = queued::setup(&Setup::page(Name::T3Medium));
+    let mut limited = through(10_250.0, 65.0);
+    limited.load.rate = 950.0;
+    let inside = limited.inside.as_mut().expect("a gateway tells it");
+    let waits = &mut inside.series[0];
+    (waits.mean, waits.p99) = (9_900_000, 29_700_000);
+    let mut total = waits.clone();
+    total.key = "total".to_owned();
+    total.mean = 109_900_000;
+    inside.series.push(total);
+    let free = through(250.0, 65.0);
+    Queued {
+        setup,
+        rounds: vec![Pair { limited, free }],
     }
 }
 
@@ -145,6 +168,11 @@ pub(super) fn report() -> Report {
             rounds,
         }),
         shapes: shapes.into(),
+        queued: Some(queued()),
+        picks: vec![Pick {
+            keys: 100,
+            ns: 12.5,
+        }],
         start: Some(StartUp {
             cold: vec![4e6, 5e6, 9e6],
             rss: vec![6e6; 3],

@@ -1,10 +1,11 @@
 //! The gateway under test, as its user starts it: out-of-the-box settings, one provider, one key.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use bifrost_shared::segment::Opened;
 use serde_json::Value;
 
+use super::measure::Provider;
 use super::place::Place;
 use super::process::{self, Process};
 
@@ -25,6 +27,7 @@ pub(super) struct Gateway {
     process: Process,
     address: SocketAddr,
     segment: PathBuf,
+    log: PathBuf,
 }
 
 /// How to start one.
@@ -32,9 +35,10 @@ pub(super) struct Gateway {
 pub(super) struct Start<'a> {
     pub(super) program: &'a Path,
     pub(super) place: &'a Place,
-    /// The provider's URL, up to `/v1`.
-    pub(super) provider: &'a str,
+    pub(super) provider: &'a Provider,
     pub(super) profile: &'a str,
+    /// How many requests may be with the provider at once, if not as many as by default.
+    pub(super) permits: Option<u32>,
 }
 
 impl Start<'_> {
@@ -45,19 +49,28 @@ impl Start<'_> {
             .into()
     }
 
-    fn variables(&self) -> [(&'static str, String); 6] {
-        [
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
             ("OPENAI_API_KEY", "sk-bench".to_owned()),
             (
                 "BIFROST_PROVIDERS__OPENAI__BASE_URL",
-                format!("{}/v1", self.provider),
+                format!("{}/v1", self.provider.url_to_trust()),
             ),
             ("BIFROST_ADMIN__LISTEN", "127.0.0.1:0".to_owned()),
             ("BIFROST_PROFILE", self.profile.to_owned()),
             // Its address is read from there.
             ("BIFROST_LOG__FORMAT", "json".to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
-        ]
+        ];
+        if let Some(file) = &self.provider.certificate {
+            let file = file.display().to_string();
+            variables.push(("BIFROST_PROVIDERS__OPENAI__CA_FILE", file));
+        }
+        if let Some(permits) = self.permits {
+            let name = "BIFROST_PROVIDERS__OPENAI__CONCURRENCY";
+            variables.push((name, permits.to_string()));
+        }
+        variables
     }
 }
 
@@ -70,14 +83,14 @@ impl Gateway {
         Self::wait(process, &log)
     }
 
-    /// Starts one without a leash, so that nothing but its own start takes time, and says how long it was from there to
-    /// the first good answer.
+    /// Starts one from a leash that waits for it, so that nothing but its own start takes time, and says how long it was
+    /// from there to the first good answer.
     pub(super) fn start_cold(start: Start<'_>, body: &[u8]) -> anyhow::Result<(Self, Duration)> {
         let log = start.place.file("gateway.log");
         let file = File::create(&log)?.into();
+        let held = Process::hold(start.program, start.arguments(), &start.variables(), file)?;
         let begun = Instant::now();
-        let process =
-            Process::start_bare(start.program, start.arguments(), &start.variables(), file)?;
+        let process = held.go()?;
         let gateway = Self::wait(process, &log)?;
         let status = ask(gateway.address, body)?;
         let took = begun.elapsed();
@@ -97,6 +110,7 @@ impl Gateway {
                     process,
                     address,
                     segment,
+                    log: log.to_owned(),
                 });
             }
             if process.has_ended() || begun.elapsed() > START_MAX {
@@ -114,6 +128,14 @@ impl Gateway {
         format!("http://{}", self.address)
     }
 
+    /// Who it is, for an error: its log's end tells more.
+    pub(super) fn last_words(&self) -> String {
+        format!(
+            "the gateway, whose log ends with {}",
+            process::end_of(&self.log)
+        )
+    }
+
     /// Its segment, to be read while it writes.
     pub(super) fn opened(&self) -> anyhow::Result<Opened> {
         let path = &self.segment;
@@ -128,12 +150,17 @@ impl Gateway {
             Ok(ours) if !beside.exists() => ours.with_file_name("bifrost-monitor"),
             _ => beside,
         };
-        let mut command = Command::new(&monitor);
-        command.env_clear().env("LANG", "C.UTF-8");
-        command.arg("--check").arg("--segment").arg(&self.segment);
-        match command.output() {
-            Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-            Err(error) => format!("none: {} can't be asked: {error}", monitor.display()),
+        if !monitor.exists() {
+            return format!("none: {} is not there", monitor.display());
+        }
+        let arguments: [&OsStr; 3] = [
+            "--check".as_ref(),
+            "--segment".as_ref(),
+            self.segment.as_ref(),
+        ];
+        match process::said(&monitor, arguments) {
+            Ok((_, verdict)) => verdict,
+            Err(error) => format!("none: the monitor can't be asked: {error:#}"),
         }
     }
 }
@@ -149,7 +176,7 @@ fn serving(line: &str) -> Option<(SocketAddr, PathBuf)> {
 }
 
 /// Asks once, on a connection of its own, and gives back the answer's status.
-fn ask(address: SocketAddr, body: &[u8]) -> anyhow::Result<u16> {
+pub(super) fn ask(address: SocketAddr, body: &[u8]) -> anyhow::Result<u16> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(START_MAX))?;
     let length = body.len();
@@ -184,9 +211,8 @@ pub(super) fn get(address: &str, path: &str) -> anyhow::Result<String> {
 pub(super) fn about(program: &Path) -> anyhow::Result<(String, u64)> {
     let size = fs::metadata(program);
     let size = size.with_context(|| format!("{} is no program", program.display()))?;
-    let output = Command::new(program).arg("--version").env_clear().output();
-    let output = output.with_context(|| format!("{} can't be started", program.display()))?;
-    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let (status, version) = process::said(program, ["--version"])?;
+    ensure!(status.success(), "its version is not to be had: {version}");
     Ok((version, size.len()))
 }
 

@@ -85,14 +85,11 @@ pub(super) fn search(bench: &Bench<'_>, setup: &Setup) -> anyhow::Result<Option<
 
 fn judge(through: &Through) -> Try {
     let load = &through.load;
-    let waited = if load.hop.is_empty() {
-        0.0
-    } else {
-        load.hop.p99
-    };
+    // Where it isn't told how long anybody waited, nothing is known to be held.
+    let is_prompt = !load.hop.is_empty() && load.hop.p99 <= ADDED_P99_MAX_NS;
     if load.late.p99 > LATE_P99_MAX_NS {
         Try::LoadFailed
-    } else if load.all.success() == Some(1.0) && waited <= ADDED_P99_MAX_NS {
+    } else if load.all.success() == Some(1.0) && is_prompt {
         Try::Held
     } else {
         Try::Failed
@@ -160,7 +157,23 @@ fn scaled(rate: u32, by: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture;
+    use super::super::tally::Spread;
     use super::*;
+
+    #[test]
+    fn a_rate_is_held_where_everything_is_answered_and_added_to_little() {
+        let check = |spoil: fn(&mut Through), expected| {
+            let mut through = fixture::through(250.0, 65.0);
+            spoil(&mut through);
+            assert_eq!(judge(&through), expected);
+        };
+        check(|_| (), Try::Held);
+        check(|it| it.load.all.ok -= 1, Try::Failed);
+        check(|it| it.load.hop.p99 = 101e6, Try::Failed);
+        check(|it| it.load.hop = Spread::default(), Try::Failed);
+        check(|it| it.load.late.p99 = 51e6, Try::LoadFailed);
+    }
 
     #[test]
     fn the_search_closes_in_on_the_rate_that_is_held() {

@@ -16,11 +16,11 @@ pub(super) fn raise() -> anyhow::Result<()> {
 }
 
 /// Refuses a load that needs more than there are: two for each request in flight in the gateway, one in the load and in
-/// the provider.
+/// the provider. How many a provider elsewhere keeps in flight is not known.
 pub(super) fn check(setup: &Setup) -> anyhow::Result<()> {
     let needed = needed(setup);
     match machine::descriptor_limit() {
-        Some(limit) if limit < needed => bail!(
+        Some(limit) if limit < needed && !setup.elsewhere => bail!(
             "{} needs {needed} descriptors in the gateway (two for each of {:.0} requests in flight), and the limit is {limit}: \
              raise the hard limit, as with `ulimit -Hn {needed}` as root or `LimitNOFILE={needed}` in systemd, or lower --rate",
             setup.name,

@@ -1,7 +1,7 @@
 //! One measurement: the direct path, the gateway and, where asked for, nginx in alternation, each round with fresh
 //! processes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -41,6 +41,11 @@ pub(super) struct Through {
     pub(super) rss_idle: Option<u64>,
     /// Requests that the provider counted for this load; none where it is elsewhere.
     pub(super) provider_counted: Option<u64>,
+    /// Connections with TLS that it counted, and those of them that resumed a session.
+    #[serde(default)]
+    pub(super) handshakes: u64,
+    #[serde(default)]
+    pub(super) resumed: u64,
 }
 
 /// One round.
@@ -58,9 +63,23 @@ pub(super) struct Measured {
     pub(super) rounds: Vec<Round>,
 }
 
+/// What a mock says that it counted.
+#[derive(Debug, Default, Deserialize)]
+struct Count {
+    requests: Option<u64>,
+    #[serde(default)]
+    handshakes: u64,
+    #[serde(default)]
+    resumed: u64,
+}
+
 /// A provider: a mock of ours, or one elsewhere.
-struct Provider {
-    url: String,
+#[derive(Debug)]
+pub(super) struct Provider {
+    /// The plain one, of `http://`.
+    pub(super) url: String,
+    /// Where its certificate is, if it speaks TLS, too.
+    pub(super) certificate: Option<PathBuf>,
     mock: Option<Process>,
 }
 
@@ -90,47 +109,57 @@ impl Bench<'_> {
     /// A gateway that nobody has asked yet, before a provider that nobody has asked yet.
     pub(super) fn through_gateway(&self, setup: &Setup, is_last: bool) -> anyhow::Result<Through> {
         let provider = self.provider(setup)?;
-        let gateway = Gateway::start(self.start(setup, &provider.url))?;
-        let watch = Watch::start(gateway.pid(), Some(gateway.opened()?), setup.warm_up);
+        let gateway = Gateway::start(self.start(setup, &provider))?;
+        let watch = Watch::start(gateway.pid(), Some(gateway.opened()?), setup);
         let load = load(setup, &gateway.url(), "gateway");
-        let (usage, inside) = watch.end();
+        let (usage, inside) = watch.end().with_context(|| gateway.last_words())?;
+        let counted = provider.count();
         let verdict = gateway.verdict(self.program);
         let rss_idle = self.idle.filter(|_| is_last).map(|time| {
             std::thread::sleep(time);
-            process::used(gateway.pid()).rss
+            let used = process::used(gateway.pid()).context("it ended without a load")?;
+            anyhow::Ok(used.rss)
         });
+        let rss_idle = rss_idle.transpose();
+        let rss_idle = rss_idle.with_context(|| gateway.last_words())?;
         Ok(Through {
             load: load?,
             usage,
             inside,
             verdict: Some(verdict),
             rss_idle,
-            provider_counted: provider.counted(),
+            provider_counted: counted.requests,
+            handshakes: counted.handshakes,
+            resumed: counted.resumed,
         })
     }
 
     fn through_nginx(&self, setup: &Setup) -> anyhow::Result<Through> {
         let provider = self.provider(setup)?;
-        let nginx = Nginx::start(self.place, &provider.url)?;
-        let watch = Watch::start(nginx.pid(), None, setup.warm_up);
+        let nginx = Nginx::start(self.place, &provider)?;
+        let watch = Watch::start(nginx.pid(), None, setup);
         let load = load(setup, &nginx.url(), "nginx");
-        let (usage, inside) = watch.end();
+        let (usage, inside) = watch.end().with_context(|| nginx.last_words())?;
+        let counted = provider.count();
         Ok(Through {
             load: load?,
             usage,
             inside,
             verdict: None,
             rss_idle: None,
-            provider_counted: provider.counted(),
+            provider_counted: counted.requests,
+            handshakes: counted.handshakes,
+            resumed: counted.resumed,
         })
     }
 
-    pub(super) fn start<'a>(&'a self, setup: &'a Setup, provider: &'a str) -> Start<'a> {
+    pub(super) fn start<'a>(&'a self, setup: &'a Setup, provider: &'a Provider) -> Start<'a> {
         Start {
             program: self.program,
             place: self.place,
             provider,
             profile: &setup.profile,
+            permits: setup.permits,
         }
     }
 
@@ -139,14 +168,11 @@ impl Bench<'_> {
         if let Some(url) = self.provider {
             return Ok(Provider {
                 url: url.to_owned(),
+                certificate: None,
                 mock: None,
             });
         }
-        let (mock, url) = mock(setup)?;
-        Ok(Provider {
-            url,
-            mock: Some(mock),
-        })
+        mock(setup, self.place)
     }
 }
 
@@ -166,7 +192,9 @@ fn load(setup: &Setup, url: &str, name: &str) -> anyhow::Result<LoadReport> {
             let tick = setup
                 .tick
                 .map(|tick| format!("--tick={}", humantime::format_duration(tick)));
-            std::iter::once(format!("--rate={rate}"))
+            let rise = format!("--rise={}", humantime::format_duration(setup.rise));
+            [format!("--rate={rate}"), rise]
+                .into_iter()
                 .chain(tick)
                 .collect()
         }
@@ -186,8 +214,8 @@ fn load(setup: &Setup, url: &str, name: &str) -> anyhow::Result<LoadReport> {
     serde_json::from_slice(&said).with_context(|| format!("the load on the {name} path"))
 }
 
-/// Starts a mock that behaves as `setup` says, and gives back its URL.
-pub(super) fn mock(setup: &Setup) -> anyhow::Result<(Process, String)> {
+/// Starts a mock that behaves as `setup` says.
+pub(super) fn mock(setup: &Setup, place: &Place) -> anyhow::Result<Provider> {
     let mut arguments = vec![
         "mock".to_owned(),
         format!("--delay={}", humantime::format_duration(setup.delay)),
@@ -197,18 +225,36 @@ pub(super) fn mock(setup: &Setup) -> anyhow::Result<(Process, String)> {
     if matches!(setup.pace, Pace::Streams { .. }) {
         arguments.extend(["--chunks=50", "--pace=20ms"].map(str::to_owned));
     }
+    let certificate = setup.tls.then(|| place.file("provider.pem"));
+    if let Some(file) = &certificate {
+        arguments.push(format!("--tls-self-signed={}", file.display()));
+    }
     let out = (Stdio::piped(), Stdio::inherit());
     let mut mock = Process::start(&process::ourselves()?, arguments, &[], out)?;
     let address = mock.address()?;
-    Ok((mock, format!("http://{address}")))
+    Ok(Provider {
+        url: format!("http://{address}"),
+        certificate,
+        mock: Some(mock),
+    })
 }
 
 impl Provider {
-    /// How many requests it has had.
-    fn counted(&self) -> Option<u64> {
-        self.mock.as_ref()?;
-        let body = super::gateway::get(self.url.strip_prefix("http://")?, "/count").ok()?;
-        let count: serde_json::Value = serde_json::from_str(&body).ok()?;
-        count["requests"].as_u64()
+    /// The URL by which a gateway asks it: over TLS where it speaks that.
+    pub(super) fn url_to_trust(&self) -> String {
+        match &self.certificate {
+            Some(_) => self.url.replacen("http:", "https:", 1),
+            None => self.url.clone(),
+        }
+    }
+
+    /// What it has counted; nothing where it is elsewhere.
+    fn count(&self) -> Count {
+        let count = || {
+            self.mock.as_ref()?;
+            let body = super::gateway::get(self.url.strip_prefix("http://")?, "/count").ok()?;
+            serde_json::from_str(&body).ok()
+        };
+        count().unwrap_or_default()
     }
 }

@@ -28,12 +28,13 @@ struct Axis {
     is_log: bool,
 }
 
-/// A line of points: one colour a path, and broken where a path has a second line.
+/// A line of points: one colour a path, and broken where a path has a second line. A point without a height is a gap in
+/// it, marked above.
 struct Series {
     name: String,
     colour: usize,
     is_broken: bool,
-    points: Vec<(f64, f64)>,
+    points: Vec<(f64, Option<f64>)>,
 }
 
 /// A plot.
@@ -139,7 +140,7 @@ fn plots(measured: &Measured) -> Vec<(String, Plot)> {
 
 fn over_time(name: &str, colour: usize, load: &LoadReport) -> [Series; 2] {
     let is_hop = !load.hop.is_empty();
-    let line = |quantile: &str, of: fn(&super::tally::SecondRow, bool) -> f64| Series {
+    let line = |quantile: &str, of: fn(&super::tally::SecondRow, bool) -> Option<f64>| Series {
         name: format!("{name}, {quantile}"),
         colour,
         is_broken: quantile == "p99",
@@ -168,7 +169,7 @@ fn memory(name: &str, colour: usize, through: &Through) -> Series {
         is_broken: false,
         points: looks
             .iter()
-            .map(|look| (look.seconds, look.rss as f64))
+            .map(|look| (look.seconds, Some(look.rss as f64)))
             .collect(),
     }
 }
@@ -178,7 +179,7 @@ fn distribution(name: &str, colour: usize, load: &LoadReport) -> Series {
     let mut sum = 0;
     let points = load.distribution.iter().map(|(bound, count)| {
         sum += count;
-        (*bound as f64, sum as f64 * 100.0 / all.max(1) as f64)
+        (*bound as f64, Some(sum as f64 * 100.0 / all.max(1) as f64))
     });
     Series {
         name: name.to_owned(),
@@ -252,7 +253,7 @@ impl Plot {
     fn svg(&self) -> String {
         let points = self.series.iter().flat_map(|series| &series.points);
         let x = Scale::of(self.x, points.clone().map(|point| point.0));
-        let y = Scale::of(self.y, points.map(|point| point.1));
+        let y = Scale::of(self.y, points.filter_map(|point| point.1));
         let at_x = |value: f64| LEFT + x.place(value) * (WIDTH - LEFT - RIGHT);
         let at_y = |value: f64| HEIGHT - BOTTOM - y.place(value) * (HEIGHT - TOP - BOTTOM);
         let mut text = format!(
@@ -313,15 +314,34 @@ fn curve(
     } else {
         ""
     };
-    let places = series
-        .points
-        .iter()
-        .map(|(x, y)| format!("{:.1},{:.1}", at_x(*x), at_y(*y)));
-    let places = places.collect::<Vec<_>>().join(" ");
+    let mut text = String::new();
+    for piece in series.points.split(|point| point.1.is_none()) {
+        let heights = piece.iter().filter_map(|(x, y)| Some((x, (*y)?)));
+        let places = heights.map(|(x, y)| format!("{:.1},{:.1}", at_x(*x), at_y(y)));
+        let mut places: Vec<_> = places.collect();
+        if let [alone] = &places[..] {
+            // A line from there to there is a dot.
+            places.push(alone.clone());
+        }
+        if !places.is_empty() {
+            let _ = writeln!(
+                text,
+                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linecap=\"round\"{dash} points=\"{}\"/>",
+                places.join(" ")
+            );
+        }
+    }
+    for (x, _) in series.points.iter().filter(|point| point.1.is_none()) {
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"{colour}\">×<title>no answer</title></text>",
+            at_x(*x),
+            TOP + 4.0
+        );
+    }
     let left = LEFT + number as f64 * 116.0;
     format!(
-        "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash} points=\"{places}\"/>\n\
-         <line x1=\"{left}\" y1=\"36\" x2=\"{}\" y2=\"36\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>\n{}",
+        "{text}<line x1=\"{left}\" y1=\"36\" x2=\"{}\" y2=\"36\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>\n{}",
         left + 18.0,
         words(left + 23.0, 40.0, "start", &series.name)
     )
@@ -351,7 +371,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn plot(points: Vec<(f64, f64)>) -> Plot {
+    fn plot(points: Vec<(f64, Option<f64>)>) -> Plot {
         Plot {
             title: "a < b & \"c\"".to_owned(),
             x: SECONDS,
@@ -395,7 +415,8 @@ mod tests {
 
     #[test]
     fn a_plot_is_well_formed_and_names_its_axes() {
-        for points in [vec![], vec![(0.5, 1.2e5), (1.5, 8e7)], vec![(0.0, 0.0)]] {
+        let some = [(0.5, Some(1.2e5)), (1.5, Some(8e7)), (2.5, None)];
+        for points in [vec![], some.into(), vec![(0.0, Some(0.0))]] {
             let svg = plot(points).svg();
             assert_well_formed(&svg);
             for part in [
@@ -412,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_line_goes_from_corner_to_corner_of_its_range() {
-        let svg = plot(vec![(0.0, 1e3), (10.0, 1e6)]).svg();
+        let svg = plot(vec![(0.0, Some(1e3)), (10.0, Some(1e6))]).svg();
         let line = format!(
             "points=\"{LEFT:.1},{:.1} {:.1},{TOP:.1}\"",
             HEIGHT - BOTTOM,
@@ -423,6 +444,22 @@ mod tests {
             let mark = mark.replace(".00", "");
             assert!(svg.contains(&format!(">{mark}<")), "{mark}");
         }
+    }
+
+    #[test]
+    fn a_second_without_an_answer_is_a_gap_with_a_mark_and_no_low_point() {
+        let points = [(0.0, Some(1e3)), (5.0, None), (10.0, Some(1e6))];
+        let svg = plot(points.into()).svg();
+        let (low, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        for dot in [
+            format!("{LEFT:.1},{low:.1}"),
+            format!("{right:.1},{TOP:.1}"),
+        ] {
+            assert!(svg.contains(&format!("points=\"{dot} {dot}\"")), "{svg}");
+        }
+        let mark = format!("<text x=\"{:.1}\" y=\"58.0\"", f64::midpoint(LEFT, right));
+        assert_eq!(svg.matches('×').count(), 1);
+        assert!(svg.contains(&mark), "{svg}");
     }
 
     #[test]

@@ -2,19 +2,27 @@
 
 use std::fmt::Write as _;
 
+use humantime::format_duration;
 use serde::{Deserialize, Serialize};
 
 use super::about::About;
 use super::figure::{Table, bytes, count};
 use super::growth::Cell;
 use super::hold::Hold;
-use super::measure::Measured;
+use super::measure::{Measured, Through};
+use super::picks::Pick;
+use super::queued::Queued;
 use super::scenario::Setup;
 use super::tables;
-use super::tables::hidden;
+use super::tables::{hidden, inside};
+use super::tally::LoadReport;
 
 /// The form of this file. Another number is another form.
 pub(super) const FORMAT: u32 = 1;
+
+/// Ways that loads take.
+const GATEWAY: &str = "the gateway";
+const NGINX: &str = "nginx";
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +31,10 @@ pub(super) struct Report {
     pub(super) about: About,
     pub(super) page: Option<Measured>,
     pub(super) shapes: Vec<Measured>,
+    #[serde(default)]
+    pub(super) queued: Option<Queued>,
+    #[serde(default)]
+    pub(super) picks: Vec<Pick>,
     pub(super) start: Option<StartUp>,
     pub(super) hold: Option<Hold>,
     pub(super) growth: Vec<Cell>,
@@ -39,18 +51,89 @@ pub(super) struct StartUp {
     pub(super) rss: Vec<f64>,
 }
 
+/// Thousandths of a second that a hypervisor may steal before it is told: less than what other noise comes to.
+const STEAL_UNTOLD_MAX: u64 = 20;
+
 impl Report {
-    /// Whether every request of everything that was measured was answered well.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Every gateway under every load, by the load's name and the round.
+    fn gateways(&self) -> impl Iterator<Item = (String, &Through)> {
         let pages = self.page.iter().chain(&self.shapes);
-        let rounds = pages.flat_map(|it| &it.rounds);
-        let cells = self.growth.iter().map(|cell| &cell.through.load);
-        let loads = rounds
-            .flat_map(|it| [&it.direct, &it.gateway.load])
-            .chain(cells);
+        let rounds = pages.flat_map(|it| {
+            let numbered = (1..).zip(&it.rounds);
+            let name = |number: u32| format!("{}, round {number}", it.setup.name);
+            numbered.map(move |(number, round)| (name(number), &round.gateway))
+        });
+        let pairs = self.queued.iter().flat_map(|it| {
+            let numbered = (1..).zip(&it.rounds);
+            let name = |number: u32| format!("{}, round {number}", it.setup.name);
+            numbered.flat_map(move |(number, pair)| {
+                [&pair.limited, &pair.free].map(|it| (name(number), it))
+            })
+        });
+        let cells = self.growth.iter();
+        let cells = cells.map(|it| (it.setup.name.clone(), &it.through));
+        rounds.chain(pairs).chain(cells)
+    }
+
+    /// What speaks against the figures, in words.
+    fn doubts(&self) -> Vec<String> {
+        let of = |(name, through): (String, &Through)| {
+            let all = miscounts(through).into_iter().chain(blemishes(through));
+            let all: Vec<_> = all.map(|doubt| format!("**{name}:** {doubt}")).collect();
+            all
+        };
+        self.gateways().flat_map(of).collect()
+    }
+
+    /// Whether every request of everything that was measured was answered well, and counted alike on all sides. What
+    /// becomes of nginx's is its own affair.
+    pub(super) fn is_whole(&self) -> bool {
+        let mut ours = self.loads().into_iter().filter(|(_, way, _)| *way != NGINX);
+        ours.all(|(_, _, load)| load.all.success() == Some(1.0))
+            && self.gateways().all(|(_, it)| miscounts(it).is_empty())
+    }
+
+    /// Every load: of which setup, by which way, and what it came to.
+    fn loads(&self) -> Vec<(&str, &'static str, &LoadReport)> {
+        let mut loads = vec![];
+        for measured in self.page.iter().chain(&self.shapes) {
+            let name = measured.setup.name.as_str();
+            for round in &measured.rounds {
+                loads.extend([
+                    (name, "the direct way", &round.direct),
+                    (name, GATEWAY, &round.gateway.load),
+                ]);
+                loads.extend(round.nginx.iter().map(|it| (name, NGINX, &it.load)));
+            }
+        }
+        if let Some(queued) = &self.queued {
+            let name = queued.setup.name.as_str();
+            for pair in &queued.rounds {
+                loads.extend([
+                    (name, GATEWAY, &pair.limited.load),
+                    (name, "the gateway with permits to spare", &pair.free.load),
+                ]);
+            }
+        }
+        let cells = self.growth.iter();
+        loads.extend(cells.map(|it| (it.setup.name.as_str(), GATEWAY, &it.through.load)));
         loads
-            .map(|it| it.all.success())
-            .all(|share| share == Some(1.0))
+    }
+
+    /// How requests failed, wherever some did.
+    fn failures(&self) -> String {
+        let mut text = String::new();
+        for (name, way, load) in self.loads() {
+            let failures = load.all.failures();
+            if !failures.is_empty() {
+                let sent = count(load.all.sent as f64);
+                let _ = writeln!(text, "- {name}, {way}: of {sent} requests, {failures}");
+            }
+        }
+        if text.is_empty() {
+            return text;
+        }
+        format!("## Requests that failed\n\n{text}\n")
     }
 
     /// All of its tables, in order.
@@ -68,6 +151,8 @@ impl Report {
             ]);
         }
         tables.extend(self.shapes.iter().map(hidden::shape));
+        tables.extend(self.queued.iter().map(inside::queued));
+        tables.push(inside::picks(&self.picks));
         tables.push(hidden::start(self.start.as_ref(), self.about.gateway_bytes));
         tables
     }
@@ -82,6 +167,7 @@ impl Report {
             text += &table.markdown();
         }
         text += &super::growth::markdown(&self.growth);
+        text += &self.failures();
         if let Some(verdict) = self.verdict() {
             let _ = writeln!(text, "## Verdict\n\n{verdict}\n");
         }
@@ -138,16 +224,93 @@ impl Report {
                 about.nginx.as_deref().unwrap_or("not measured")
             ),
         ];
-        for line in lines.iter().chain(&self.notes) {
+        for line in lines.iter().chain(&self.notes).chain(&self.doubts()) {
             let _ = writeln!(text, "- {line}");
         }
         text
     }
 }
 
+/// Where load, gateway and provider counted the same requests differently.
+fn miscounts(through: &Through) -> Vec<String> {
+    let all = &through.load.all;
+    let inside = through.inside.as_ref();
+    let sides = [
+        (
+            "the provider counted",
+            through.provider_counted,
+            "sent",
+            all.sent,
+        ),
+        (
+            "the gateway began",
+            inside.map(|it| it.started),
+            "sent",
+            all.sent,
+        ),
+        (
+            "the gateway completed",
+            inside.map(|it| it.completed),
+            "had good answers to",
+            all.ok,
+        ),
+    ];
+    let differing = sides
+        .into_iter()
+        .filter_map(|(side, found, verb, expected)| {
+            let found = found.filter(|found| *found != expected)?;
+            let [found, expected] = [found, expected].map(|it| count(it as f64));
+            Some(format!(
+                "{side} {found} requests, and the load {verb} {expected}"
+            ))
+        });
+    differing.collect()
+}
+
+/// What else makes a load's figures other than they should be.
+fn blemishes(through: &Through) -> Vec<String> {
+    let Some(inside) = &through.inside else {
+        return vec![];
+    };
+    let counts = [
+        (inside.retries, "attempts were repeated"),
+        (
+            inside.not_completed,
+            "requests did not complete in the gateway",
+        ),
+        (
+            inside.records_missed,
+            "records were overwritten before they were read: *in process* is without them",
+        ),
+    ];
+    let told = counts.into_iter().filter(|(found, _)| *found > 0);
+    let told = told.map(|(found, what)| format!("{} {what}", count(found as f64)));
+    let stolen = (inside.steal_max > STEAL_UNTOLD_MAX).then(|| {
+        let percent = inside.steal_max as f64 / 10.0;
+        format!("the hypervisor stole {percent:.1} % of a second")
+    });
+    told.chain(stolen).collect()
+}
+
 /// How two setups differ, in words; none if they don't.
 pub(super) fn difference(before: &Setup, after: &Setup) -> Option<String> {
-    (before != after).then(|| format!("{} before, {} after", before.words(), after.words()))
+    type Fact = fn(&Setup) -> String;
+    let facts: [(&str, Fact); 8] = [
+        ("name", |it| it.name.clone()),
+        ("load", Setup::words),
+        ("requests", |it| bytes(it.prompt_bytes.into())),
+        ("answers", |it| bytes(it.answer_bytes.into())),
+        ("warm-up", |it| format_duration(it.warm_up).to_string()),
+        ("time", |it| format_duration(it.time).to_string()),
+        ("rounds", |it| it.rounds.to_string()),
+        ("profile", |it| it.profile.clone()),
+    ];
+    let differing = facts.iter().filter_map(|(name, fact)| {
+        let (old, new) = (fact(before), fact(after));
+        (old != new).then(|| format!("{name}: {old} before, {new} after"))
+    });
+    let differing: Vec<_> = differing.collect();
+    (!differing.is_empty()).then(|| format!("{}: {}", before.name, differing.join("; ")))
 }
 
 #[cfg(test)]
@@ -225,6 +388,77 @@ mod tests {
     }
 
     #[test]
+    fn sides_that_count_differently_are_told_and_make_a_run_fail() {
+        let report = fixture::report();
+        assert_eq!(report.doubts(), [""; 0]);
+        let check = |spoil: fn(&mut Through), is_whole, told: &str| {
+            let mut report = fixture::report();
+            spoil(&mut report.shapes[1].rounds[1].gateway);
+            assert_eq!(report.is_whole(), is_whole, "{told}");
+            let line = format!("\n- **64 connections, round 2:** {told}\n");
+            let markdown = report.markdown();
+            assert!(markdown.contains(&line), "{line} in {markdown}");
+        };
+        check(
+            |it| it.provider_counted = Some(100_132),
+            false,
+            "the provider counted 100,132 requests, and the load sent 100,000",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().completed -= 1,
+            false,
+            "the gateway completed 99,999 requests, and the load had good answers to 100,000",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().started += 1,
+            false,
+            "the gateway began 100,001 requests, and the load sent 100,000",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().records_missed = 1_204,
+            true,
+            "1,204 records were overwritten before they were read: *in process* is without them",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().retries = 61,
+            true,
+            "61 attempts were repeated",
+        );
+        check(
+            |it| it.inside.as_mut().unwrap().steal_max = 120,
+            true,
+            "the hypervisor stole 12.0 % of a second",
+        );
+    }
+
+    #[test]
+    fn nginx_has_no_column_where_it_was_not_measured() {
+        let mut report = fixture::report();
+        for round in &mut report.page.as_mut().unwrap().rounds {
+            round.nginx = None;
+        }
+        report.shapes.clear();
+        let markdown = report.markdown();
+        assert_eq!(
+            line(&markdown, "CPU a request"),
+            "| CPU a request | 65 µs |"
+        );
+        assert!(!markdown.contains("here ÷ nginx"), "{markdown}");
+    }
+
+    #[test]
+    fn the_gateway_s_own_parts_have_their_tables() {
+        let markdown = fixture::report().markdown();
+        let check = |label, cells: &str| {
+            assert_eq!(line(&markdown, label), format!("| {label} | {cells} |"));
+        };
+        check("Permits taken, on average", "95.00 % | – | –");
+        check("Queue wait, mean", "9.90 ms | 10 ms | 0.99×");
+        check("Queue wait, p99", "29.7 ms | 30.5 ms | 0.97×");
+        check("Of 100 keys", "12.5 ns");
+    }
+
+    #[test]
     fn one_request_that_failed_anywhere_is_told() {
         let mut report = fixture::report();
         assert!(report.is_whole());
@@ -233,7 +467,12 @@ mod tests {
         load.all.broken += 1;
         load.measured = load.all.clone();
         let shown = super::super::told::markdown(load);
+        let failed = format!(
+            "\n## Requests that failed\n\n- {}, the gateway: of 100,000 requests, broken: 1\n\n",
+            report.growth[1].setup.name
+        );
         assert!(!report.is_whole());
+        assert!(report.markdown().contains(&failed), "{}", report.markdown());
         assert!(
             shown.contains("99,999 of 100,000 answered (99.99 %), 5,000 a second; broken: 1"),
             "{shown}"

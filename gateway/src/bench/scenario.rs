@@ -8,16 +8,24 @@ use serde::{Deserialize, Serialize};
 const PAGE_DELAY: Duration = Duration::from_millis(1_500);
 const PAGE_SPREAD: f64 = 0.4;
 
+/// Shapes that are loads at a rate are measured no longer than this: there are several.
+pub(super) const SHAPE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A handshake takes some 0.8 ms of processor time on both sides together, so that nobody opens 5,000 connections with TLS
+/// a second on two processors that the provider and the load share. The load rises as slowly as lets them.
+const TLS_RISE: Duration = Duration::from_secs(10);
+const TLS_WARM_UP: Duration = Duration::from_secs(12);
+
 /// A load that `run` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Name {
-    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 8 minutes
+    /// The benchmark page's load on its t3.medium: 5,000 a second, answers of 1,407 bytes after 1.5 s; some 10 minutes
     #[value(name = "t3.medium")]
     T3Medium,
     /// The same on its t3.xlarge: answers of 10,563 bytes, larger queue and pool
     #[value(name = "t3.xlarge")]
     T3Xlarge,
-    /// A small load for some 10 seconds, to see that everything works
+    /// A small load for half a minute, to see that everything works
     #[value(name = "quick")]
     Quick,
     /// Only how cost grows with load and with the size of prompts and answers; some 10 minutes
@@ -66,12 +74,24 @@ pub(super) struct Setup {
     /// The provider's delay on average, and how far it varies to either side (a share of it).
     pub(super) delay: Duration,
     pub(super) spread: f64,
+    /// The provider is elsewhere, and has its own delay and answers instead.
+    #[serde(default)]
+    pub(super) elsewhere: bool,
     pub(super) prompt_bytes: u32,
     pub(super) answer_bytes: u32,
     pub(super) warm_up: Duration,
+    /// How long, of the warm-up, the rate takes to rise evenly from nothing; zero for a load that begins at its rate.
+    #[serde(default)]
+    pub(super) rise: Duration,
     pub(super) time: Duration,
     pub(super) rounds: u32,
     pub(super) profile: String,
+    /// The provider speaks TLS to the gateway.
+    #[serde(default)]
+    pub(super) tls: bool,
+    /// So many requests may be with the provider at once; none for the gateway's own default.
+    #[serde(default)]
+    pub(super) permits: Option<u32>,
 }
 
 impl Setup {
@@ -83,12 +103,16 @@ impl Setup {
             tick: None,
             delay: PAGE_DELAY,
             spread: PAGE_SPREAD,
+            elsewhere: false,
             prompt_bytes: 133,
             answer_bytes: 1_407,
             warm_up: Duration::from_secs(4),
+            rise: Duration::ZERO,
             time: Duration::from_secs(20),
             rounds: 3,
             profile: name.profile().to_owned(),
+            tls: false,
+            permits: None,
         };
         match name {
             Name::T3Medium | Name::Growth => page,
@@ -107,9 +131,10 @@ impl Setup {
         }
     }
 
-    /// What the page does not measure: one connection, as fast as 64 go, and streams.
-    pub(super) fn shapes(&self) -> [Self; 3] {
-        let is_quick = self.name == "quick";
+    /// What the page does not measure: one connection, as fast as 64 go, streams, and its own load before a provider that
+    /// speaks TLS, as all real ones do.
+    pub(super) fn shapes(&self) -> [Self; 4] {
+        let is_quick = self.is_quick();
         let shape = |name: &str, pace| Self {
             name: name.to_owned(),
             pace,
@@ -127,7 +152,19 @@ impl Setup {
                 warm_up: Duration::ZERO,
                 ..shape("streams", Pace::Streams { connections, each })
             },
+            Self {
+                name: "TLS to the provider".to_owned(),
+                tls: true,
+                rise: if is_quick { self.warm_up } else { TLS_RISE },
+                warm_up: if is_quick { self.warm_up } else { TLS_WARM_UP },
+                time: self.time.min(SHAPE_TIME_MAX),
+                ..self.clone()
+            },
         ]
+    }
+
+    pub(super) fn is_quick(&self) -> bool {
+        self.name == Name::Quick.label()
     }
 
     /// How many requests are in flight at once, on average, by Little's law.
@@ -138,6 +175,11 @@ impl Setup {
                 f64::from(connections)
             }
         }
+    }
+
+    /// How long the provider takes at most.
+    pub(super) fn delay_max(&self) -> Duration {
+        self.delay.mul_f64(1.0 + self.spread)
     }
 
     /// What it is, in words.
@@ -160,7 +202,9 @@ impl Setup {
                 )
             }
         };
-        let delay = if self.delay.is_zero() {
+        let delay = if self.elsewhere {
+            "the delay of the provider elsewhere".to_owned()
+        } else if self.delay.is_zero() {
             "no delay".to_owned()
         } else if self.spread > 0.0 {
             let delay = humantime::format_duration(self.delay);
@@ -172,7 +216,21 @@ impl Setup {
         } else {
             format!("a delay of {}", humantime::format_duration(self.delay))
         };
-        format!("{pace}; {delay}")
+        let tls = if self.tls {
+            "; TLS to the provider, and none on the direct way"
+        } else {
+            ""
+        };
+        let rise = if self.rise.is_zero() {
+            String::new()
+        } else {
+            let rise = humantime::format_duration(self.rise);
+            format!("; risen from nothing within {rise}, before it is measured")
+        };
+        let permits = self.permits.map_or(String::new(), |permits| {
+            format!("; {permits} of them at the provider at once")
+        });
+        format!("{pace}; {delay}{tls}{rise}{permits}")
     }
 }
 
@@ -188,6 +246,14 @@ mod tests {
         assert_eq!(
             words,
             "5000 requests a second; a delay of 1s 500ms × U(0.6, 1.4)"
+        );
+        let elsewhere = Setup {
+            elsewhere: true,
+            ..Setup::page(Name::T3Medium)
+        };
+        assert_eq!(
+            elsewhere.words(),
+            "5000 requests a second; the delay of the provider elsewhere"
         );
     }
 }

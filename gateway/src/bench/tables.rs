@@ -1,6 +1,7 @@
 //! The benchmark page's tables, with what was found here and ratios.
 
 pub(super) mod hidden;
+pub(super) mod inside;
 
 use bifrost_shared::stage::Series;
 use bifrost_shared::thresholds::{T3_MEDIUM, T3_XLARGE};
@@ -19,6 +20,11 @@ fn each<'a>(
     measured.rounds.iter().filter_map(of)
 }
 
+/// A quantity of a distribution, if there is one: where nobody was answered, nothing was fast.
+fn of_some(spread: &Spread, of: fn(&Spread) -> f64) -> Option<f64> {
+    (!spread.is_empty()).then(|| of(spread))
+}
+
 /// The median over rounds.
 fn middle<'a>(measured: &'a Measured, of: impl Fn(&'a Round) -> Option<f64> + 'a) -> Option<f64> {
     median(&each(measured, of).collect::<Vec<_>>())
@@ -31,9 +37,10 @@ const PAGE_ANSWER_BYTES: f64 = 1_407.0;
 const PAGE_REQUEST_BYTES: f64 = 133.0;
 
 pub(super) fn overall(page: &Measured) -> Table {
-    let figure = |label: &str, unit, of: fn(&Round) -> f64, references: [Option<f64>; 2]| {
-        Figure::new(label, unit, each(page, move |it| Some(of(it)))).against(references)
-    };
+    let figure =
+        |label: &str, unit, of: fn(&Round) -> Option<f64>, references: [Option<f64>; 2]| {
+            Figure::new(label, unit, each(page, of)).against(references)
+        };
     let (medium, xlarge) = (
         Some(T3_MEDIUM.load_rps as f64),
         Some(T3_XLARGE.load_rps as f64),
@@ -47,31 +54,31 @@ pub(super) fn overall(page: &Measured) -> Table {
             figure(
                 "Load",
                 Unit::PerSecond,
-                |it| it.gateway.load.rate,
+                |it| Some(it.gateway.load.rate),
                 [medium, xlarge],
             ),
             figure(
                 "Success",
                 Unit::Share,
-                |it| success(&it.gateway.load),
+                |it| Some(success(&it.gateway.load)),
                 [Some(1.0), None],
             ),
             figure(
                 "Request size",
                 Unit::Bytes,
-                |it| it.gateway.load.request_bytes,
+                |it| Some(it.gateway.load.request_bytes),
                 [Some(PAGE_REQUEST_BYTES), None],
             ),
             figure(
                 "Response size",
                 Unit::Bytes,
-                |it| it.gateway.load.answer_bytes,
+                |it| (it.gateway.load.measured.ok > 0).then_some(it.gateway.load.answer_bytes),
                 [Some(PAGE_ANSWER_BYTES), None],
             ),
             figure(
                 "Average latency",
                 Unit::Ns,
-                |it| it.gateway.load.latency.mean,
+                |it| of_some(&it.gateway.load.latency, |it| it.mean),
                 reference(Series::Total),
             ),
         ],
@@ -132,7 +139,7 @@ pub(super) fn stages(page: &Measured) -> Table {
 pub(super) fn overhead(page: &Measured) -> Table {
     Table {
         title: "Overhead".to_owned(),
-        note: "*Overhead* is the page's formula: the stages marked with \\*. *Unattributed* is the whole time less all stages.".to_owned(),
+        note: "*Overhead* is the page's formula: the stages marked with \\*. *Unattributed* is the whole time less all stages; of the page, which doesn't tell it, the average latency that its client saw less its stages.".to_owned(),
         beside: vec!["p50", "p99"],
         references: PAGE.into(),
         figures: series(page, |row| ["overhead", "added", "unattributed"].contains(&row.key.as_str())),
@@ -167,29 +174,20 @@ pub(super) fn utilisation(page: &Measured, about: &About) -> Table {
     }
 }
 
-/// The distribution that tells what a path adds: the hop where both sides know the service time, else the latency.
-fn hops<'a>(direct: &'a LoadReport, through: &'a LoadReport) -> (&'a Spread, &'a Spread) {
-    if direct.hop.is_empty() || through.hop.is_empty() {
-        (&direct.latency, &through.latency)
-    } else {
-        (&direct.hop, &through.hop)
-    }
-}
-
-/// What a path adds to the direct one: the difference of a quantile of both.
+/// What a path adds to the direct one: the difference of a quantile of both, each request less the time that the provider
+/// says it took. None where it doesn't say: a service time varies by more than any path adds.
 pub(super) fn added(
     direct: &LoadReport,
     through: &LoadReport,
     of: fn(&Spread) -> f64,
 ) -> Option<f64> {
-    let (direct, through) = hops(direct, through);
-    (!direct.is_empty() && !through.is_empty()).then(|| of(through) - of(direct))
+    Some(of_some(&through.hop, of)? - of_some(&direct.hop, of)?)
 }
 
-/// Processor time for each request, µs.
+/// Processor time for each request that was answered well, µs: one that fails cheaply makes none of the others cheaper.
 pub(super) fn cpu_us(through: &Through) -> Option<f64> {
-    let sent = through.load.all.sent;
-    (sent > 0).then(|| through.usage.cpu_seconds * 1e6 / sent as f64)
+    let answered = through.load.all.ok;
+    (answered > 0).then(|| through.usage.cpu_seconds * 1e6 / answered as f64)
 }
 
 /// Memory that a request in flight takes, bytes.
@@ -202,6 +200,12 @@ pub(super) fn rss_each(through: &Through) -> Option<f64> {
     (in_flight > 0).then(|| grown as f64 / in_flight as f64)
 }
 
+/// What a setup is compared with: nginx, where that was measured.
+fn beside_nginx(measured: &Measured) -> Vec<&'static str> {
+    let is_measured = measured.rounds.iter().any(|it| it.nginx.is_some());
+    if is_measured { vec!["nginx"] } else { vec![] }
+}
+
 /// A figure of the gateway's with nginx's beside it.
 fn with_nginx(
     measured: &Measured,
@@ -210,6 +214,16 @@ fn with_nginx(
     of: impl Fn(&LoadReport, &Through) -> Option<f64> + Copy,
 ) -> Figure {
     let ours = each(measured, move |it| of(&it.direct, &it.gateway));
-    let nginx = middle(measured, move |it| of(&it.direct, it.nginx.as_ref()?));
-    Figure::new(label, unit, ours).against([nginx])
+    let nginx = each(measured, move |it| of(&it.direct, it.nginx.as_ref()?));
+    Figure::new(label, unit, ours).against_measured(nginx.collect())
+}
+
+/// How the memory of nginx was counted, if it was.
+fn nginx_memory(measured: &Measured) -> &'static str {
+    let is_measured = measured.rounds.iter().any(|it| it.nginx.is_some());
+    if is_measured {
+        " nginx's memory is what its processes share, counted once (PSS); the gateway is one process, whose RSS has all of it."
+    } else {
+        ""
+    }
 }

@@ -15,6 +15,9 @@ pub(super) struct Counts {
     pub(super) ok: u64,
     /// Whole answers that were no success, by status.
     pub(super) status: BTreeMap<u16, u64>,
+    /// Whole answers with a status of 200 and no content.
+    #[serde(default)]
+    pub(super) no_answer: u64,
     /// Connections that broke, and answers that ended before their end.
     pub(super) broken: u64,
     pub(super) timed_out: u64,
@@ -27,6 +30,7 @@ impl Counts {
         match outcome {
             Outcome::Ok => self.ok += 1,
             Outcome::Status(status) => *self.status.entry(status).or_default() += 1,
+            Outcome::NoAnswer => self.no_answer += 1,
             Outcome::Broken => self.broken += 1,
             Outcome::TimedOut => self.timed_out += 1,
             Outcome::ConnectFailed => self.connect_failed += 1,
@@ -45,6 +49,7 @@ impl Counts {
             .iter()
             .map(|(status, count)| (format!("status {status}"), *count));
         let others = [
+            ("no answer in it", self.no_answer),
             ("broken", self.broken),
             ("timed out", self.timed_out),
             ("connect failed", self.connect_failed),
@@ -126,12 +131,12 @@ struct Second {
 pub(super) struct SecondRow {
     pub(super) ok: u64,
     pub(super) failed: u64,
-    /// Latency, ns.
-    pub(super) p50: f64,
-    pub(super) p99: f64,
-    /// Latency less the service time, ns; zero where it isn't told.
-    pub(super) hop_p50: f64,
-    pub(super) hop_p99: f64,
+    /// Latency, ns; none where nobody was answered.
+    pub(super) p50: Option<f64>,
+    pub(super) p99: Option<f64>,
+    /// Latency less the service time, ns; none where that isn't told, either.
+    pub(super) hop_p50: Option<f64>,
+    pub(super) hop_p99: Option<f64>,
 }
 
 /// What a load came to.
@@ -276,13 +281,15 @@ impl Tally {
 impl Second {
     fn row(&self) -> SecondRow {
         let (latency, hop) = (spread(&self.latency), spread(&self.hop));
+        let quantiles = |it: &Spread| (!it.is_empty()).then_some((it.p50, it.p99)).unzip();
+        let ((p50, p99), (hop_p50, hop_p99)) = (quantiles(&latency), quantiles(&hop));
         SecondRow {
             ok: latency.count,
             failed: self.failed,
-            p50: latency.p50,
-            p99: latency.p99,
-            hop_p50: hop.p50,
-            hop_p99: hop.p99,
+            p50,
+            p99,
+            hop_p50,
+            hop_p99,
         }
     }
 }
@@ -334,6 +341,7 @@ mod tests {
             Outcome::Ok,
             Outcome::Status(429),
             Outcome::Status(500),
+            Outcome::NoAnswer,
             Outcome::Broken,
             Outcome::TimedOut,
             Outcome::ConnectFailed,
@@ -345,18 +353,23 @@ mod tests {
         }
         let report = tally.report(String::new(), String::new(), 1_000 * MS, MS);
         for (counts, each) in [(&report.all, 2), (&report.measured, 1)] {
-            assert_eq!(counts.sent, 6 * each);
+            assert_eq!(counts.sent, 7 * each);
             assert_eq!(counts.ok, each);
             assert_eq!(counts.status, BTreeMap::from([(429, each), (500, each)]));
-            let others = [counts.broken, counts.timed_out, counts.connect_failed];
-            assert_eq!(others, [each; 3]);
+            let others = [
+                counts.no_answer,
+                counts.broken,
+                counts.timed_out,
+                counts.connect_failed,
+            ];
+            assert_eq!(others, [each; 4]);
         }
         assert_eq!(
             report.measured.failures(),
-            "status 429: 1, status 500: 1, broken: 1, timed out: 1, connect failed: 1"
+            "status 429: 1, status 500: 1, no answer in it: 1, broken: 1, timed out: 1, connect failed: 1"
         );
         assert_eq!((report.rate, report.answer_bytes), (1.0, 1_407.0));
-        assert_eq!((report.timeline[0].ok, report.timeline[0].failed), (1, 5));
+        assert_eq!((report.timeline[0].ok, report.timeline[0].failed), (1, 6));
     }
 
     #[test]
@@ -373,6 +386,22 @@ mod tests {
         let report = tally.report(String::new(), String::new(), 1_000 * MS, MS);
         let ms = [&report.latency, &report.late, &report.hop].map(|it| (it.p50 / 1e6).to_string());
         assert_eq!(ms, ["210", "200", "203"]);
+    }
+
+    #[test]
+    fn a_second_without_an_answer_has_no_latency() {
+        let from = Instant::now();
+        let mut tally = Tally::new(from);
+        let due = from + 1_500 * MS;
+        tally.count(due, due, 133, &seen(Outcome::Broken, due + 10 * MS));
+        let report = tally.report(String::new(), String::new(), 2_000 * MS, MS);
+        let nobody = SecondRow::default();
+        let failed = SecondRow {
+            failed: 1,
+            ..nobody
+        };
+        assert_eq!(report.timeline, [nobody, failed]);
+        assert_eq!((nobody.p99, nobody.hop_p99), (None, None));
     }
 
     #[test]

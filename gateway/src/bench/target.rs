@@ -7,7 +7,8 @@ use std::str::FromStr;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use http::Uri;
-use serde_json::json;
+use memchr::memmem;
+use serde_json::{Value, json};
 
 /// The API that a target speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -26,14 +27,51 @@ impl Dialect {
         }
     }
 
-    /// What stands in each event of a stream that carries content, and what in the last one of all. Where a quote
-    /// follows the first, the content is empty, as in the event that opens a stream.
-    pub(super) const fn marks(self) -> (&'static [u8], &'static [u8]) {
+    /// How many of these events of a stream carry content. Their JSON may have blanks.
+    pub(super) fn contents(self, events: &[u8]) -> usize {
         match self {
-            Self::Openai => (b"\"content\":\"", b"data: [DONE]"),
-            Self::Anthropic => (b"\"text_delta\"", b"event: message_stop"),
+            Self::Openai => {
+                let field = b"\"content\"";
+                let found = memmem::find_iter(events, field);
+                found
+                    .filter(|at| is_some_text(&events[at + field.len()..]))
+                    .count()
+            }
+            Self::Anthropic => memmem::find_iter(events, b"\"text_delta\"").count(),
         }
     }
+
+    /// Whether the last of a stream's events is among these.
+    pub(super) fn is_end(self, events: &[u8]) -> bool {
+        match self {
+            Self::Openai => memmem::find_iter(events, b"[DONE]")
+                .any(|at| events[..at].trim_ascii_end().ends_with(b"data:")),
+            Self::Anthropic => memmem::find(events, b"\"message_stop\"").is_some(),
+        }
+    }
+
+    /// Whether a plain body is an answer: it has what answers have, and no error.
+    pub(super) fn is_answer(self, body: &[u8]) -> bool {
+        let field: &[u8] = match self {
+            Self::Openai => b"\"choices\"",
+            Self::Anthropic => b"\"content\"",
+        };
+        memmem::find(body, field).is_some() && !is_error(body)
+    }
+}
+
+/// Whether what follows the name of a field is a text that isn't empty, as it is in the event that opens a stream.
+fn is_some_text(rest: &[u8]) -> bool {
+    let value = rest.trim_ascii_start().strip_prefix(b":");
+    let value = value.map(<[u8]>::trim_ascii_start);
+    matches!(value, Some([b'"', first, ..]) if *first != b'"')
+}
+
+/// Whether there is an error at the top. The word alone may be a name further down; only where it is there at all, the
+/// body is parsed, which would take the load more time than all else.
+fn is_error(body: &[u8]) -> bool {
+    memmem::find(body, b"\"error\"").is_some()
+        && serde_json::from_slice::<Value>(body).map_or(true, |body| !body["error"].is_null())
 }
 
 /// Who is asked.
@@ -207,8 +245,6 @@ fn filling(bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]
@@ -245,6 +281,25 @@ mod tests {
         ] {
             assert!(Target::new(url, Dialect::Openai).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_what_has_content_and_no_error() {
+        let check = |dialect: Dialect, body: &str, expected| {
+            assert_eq!(dialect.is_answer(body.as_bytes()), expected, "{body}");
+        };
+        let [openai, anthropic] = [Dialect::Openai, Dialect::Anthropic];
+        check(openai, r#"{"choices": [{"message": {}}]}"#, true);
+        check(anthropic, r#"{"content":[{"type":"text"}]}"#, true);
+        check(openai, r#"{"content":[{"type":"text"}]}"#, false);
+        check(openai, "", false);
+        check(openai, "{}", false);
+        check(openai, r#"{"error":{"message":"no \"choices\""}}"#, false);
+        check(openai, r#"{"choices":[],"error":{"code":1}}"#, false);
+        check(openai, r#"{"choices":[],"error":null}"#, true);
+        let named = r#"{"choices":[{"message":{"content":"\"error\"","x":"error"}}]}"#;
+        check(openai, named, true);
+        check(openai, r#"{"choices":[],"error":{"#, false);
     }
 
     #[test]

@@ -22,6 +22,15 @@ pub(super) fn markdown(load: &LoadReport) -> String {
         count(load.rate),
         if failures.is_empty() { "" } else { "; " },
     );
+    let early = load.all.sent - measured.sent;
+    if load.all.ok - measured.ok < early {
+        let _ = writeln!(
+            text,
+            "Of {} in the warm-up, {} were answered.\n",
+            count(early as f64),
+            count((load.all.ok - measured.ok) as f64)
+        );
+    }
     let head = ["", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_owned);
     text += &row(&head);
     text += &rule(head.len());
@@ -56,4 +65,28 @@ pub(super) fn markdown(load: &LoadReport) -> String {
         load.own_cpu_us
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn what_failed_in_the_warm_up_is_told_beside_what_was_measured() {
+        let mut load = fixture::load(100.0);
+        assert!(!markdown(&load).contains("warm-up"));
+        load.all.sent += 3;
+        load.all.ok += 1;
+        load.all.broken += 2;
+        let text = markdown(&load);
+        assert!(
+            text.contains("100,000 of 100,000 answered (100.00 %)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Of 3 in the warm-up, 1 were answered."),
+            "{text}"
+        );
+    }
 }

@@ -1,25 +1,30 @@
 //! What a process does while it is under load: memory and processor time from `/proc`, and what a gateway's segment
 //! tells, read as a monitor does.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, anyhow};
 use bifrost_shared::layout::{Counter, Gauge};
 use bifrost_shared::segment::Opened;
 use bifrost_shared::snapshot::{Figures, View};
 use bifrost_shared::stage::{Series, Stage};
 use serde::{Deserialize, Serialize};
 
-use super::process::{self, Used};
+use super::process;
+use super::scenario::Setup;
 use super::tally::Spread;
 
 /// How often it looks. The segment's ring holds 16,384 records: three seconds of 5,000 a second.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long the exporter may take to write what was in flight, at its 50 ms a round.
+/// How long the exporter may take to write what was in flight, at its 50 ms a round; and how often it gets so much where
+/// the machine is busy.
 const SETTLE: Duration = Duration::from_millis(200);
+const SETTLES_MAX: u32 = 10;
 
 /// One look at the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -34,7 +39,7 @@ pub(super) struct Look {
 pub(super) struct Usage {
     /// Processor time in all, seconds, the warm-up's included.
     pub(super) cpu_seconds: f64,
-    /// As shares of the whole time: processors kept busy.
+    /// Processors kept busy while what was measured was sent.
     pub(super) cores: f64,
     /// Resident memory, bytes: before the load, at its peak, and when the last answer was in.
     pub(super) rss_before: u64,
@@ -94,67 +99,106 @@ pub(super) struct Inside {
 #[derive(Debug)]
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<(Usage, Option<Inside>)>,
+    thread: JoinHandle<anyhow::Result<(Usage, Option<Inside>)>>,
 }
 
 impl Watch {
-    /// Begins to look at `pid`, and at its segment if it has one. What the segment tells counts after `warm_up`.
-    pub(super) fn start(pid: u32, opened: Option<Opened>, warm_up: Duration) -> Self {
+    /// Begins to look at `pid` under the load of `setup`, and at its segment if it has one.
+    pub(super) fn start(pid: u32, opened: Option<Opened>, setup: &Setup) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
-        let thread = thread::spawn(move || watch(pid, opened.as_ref(), warm_up, &told));
+        let times = Times::of(setup);
+        let thread = thread::spawn(move || watch(pid, opened.as_ref(), &times, &told));
         Self { stop, thread }
     }
 
-    /// What it saw.
-    pub(super) fn end(self) -> (Usage, Option<Inside>) {
+    /// What it saw. A process that ended meanwhile is an error: what it no longer uses says nothing of it.
+    pub(super) fn end(self) -> anyhow::Result<(Usage, Option<Inside>)> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
-        self.thread.join().unwrap_or_default()
+        let seen = self.thread.join();
+        seen.unwrap_or_else(|_| Err(anyhow!("it could not be watched")))
+    }
+}
+
+/// What counts of what is seen, by the time since the load's start.
+#[derive(Debug, Clone, PartialEq)]
+struct Times {
+    /// While the requests that are measured are sent.
+    sent: Range<Duration>,
+    /// From here on none ends that was sent in the warm-up.
+    settled: Duration,
+}
+
+impl Times {
+    fn of(setup: &Setup) -> Self {
+        Self {
+            sent: setup.warm_up..setup.warm_up + setup.time,
+            settled: setup.warm_up + setup.delay_max(),
+        }
     }
 }
 
 fn watch(
     pid: u32,
     opened: Option<&Opened>,
-    warm_up: Duration,
+    times: &Times,
     stop: &AtomicBool,
-) -> (Usage, Option<Inside>) {
+) -> anyhow::Result<(Usage, Option<Inside>)> {
     let begun = Instant::now();
-    let before = process::used(pid);
+    let used = || process::used(pid).context("it ended under the load");
+    let before = used()?;
     let mut usage = Usage {
         rss_before: before.rss,
         ..Usage::default()
     };
+    let mut busy = Busy::default();
     let mut reader = opened.and_then(Reader::new);
     while !stop.load(Ordering::Relaxed) {
         thread::park_timeout(EVERY);
-        let used = process::used(pid);
+        let (now, at) = (used()?, begun.elapsed());
         usage.looks.push(Look {
-            seconds: begun.elapsed().as_secs_f64(),
-            rss: used.rss,
+            seconds: at.as_secs_f64(),
+            rss: now.rss,
         });
+        usage.rss_peak = usage.rss_peak.max(now.rss_peak);
+        if times.sent.contains(&at) {
+            busy.look(at, now.cpu);
+        }
         // Counting thousands takes milliseconds.
         if usage.looks.len() % 20 == 1 {
             usage.descriptors_max = usage.descriptors_max.max(process::descriptors(pid));
         }
         if let Some(reader) = &mut reader {
-            reader.look(begun.elapsed() >= warm_up);
+            reader.look(at >= times.settled);
         }
     }
-    let elapsed = begun.elapsed();
-    usage.end(before, process::used(pid), elapsed);
-    thread::sleep(SETTLE);
-    (usage, reader.and_then(Reader::end))
+    let after = used()?;
+    usage.cpu_seconds = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+    usage.cores = busy.cores();
+    usage.rss_peak = usage.rss_peak.max(after.rss_peak);
+    usage.rss_after = after.rss;
+    Ok((usage, reader.and_then(Reader::end)))
 }
 
-impl Usage {
-    fn end(&mut self, before: Used, after: Used, elapsed: Duration) {
-        let cpu = after.cpu.saturating_sub(before.cpu);
-        self.cpu_seconds = cpu.as_secs_f64();
-        self.cores = self.cpu_seconds / elapsed.as_secs_f64();
-        self.rss_peak = after.rss_peak;
-        self.rss_after = after.rss;
+/// Processor time at the first and at the last of several looks, each with its time.
+#[derive(Debug, Default)]
+struct Busy(Option<[(Duration, Duration); 2]>);
+
+impl Busy {
+    fn look(&mut self, at: Duration, cpu: Duration) {
+        let first = self.0.map_or((at, cpu), |[first, _]| first);
+        self.0 = Some([first, (at, cpu)]);
+    }
+
+    /// Processors kept busy in between; none where there was but one look.
+    fn cores(&self) -> f64 {
+        let Some([(begun, before), (ended, after)]) = self.0.filter(|[first, last]| first < last)
+        else {
+            return 0.0;
+        };
+        let between = ended.saturating_sub(begun);
+        after.saturating_sub(before).as_secs_f64() / between.as_secs_f64()
     }
 }
 
@@ -218,10 +262,25 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads until all requests that began have ended there, too.
+    fn settle(&mut self) -> Option<Figures> {
+        let mut last = None;
+        for _ in 0..SETTLES_MAX {
+            thread::sleep(SETTLE);
+            self.look(true);
+            let figures = self.view.figures(self.opened.words()?)?;
+            let ended = figures.counter(Counter::Completed) + not_completed(&figures);
+            let is_settled = ended == figures.counter(Counter::Started);
+            last = Some(figures);
+            if is_settled {
+                break;
+            }
+        }
+        last
+    }
+
     fn end(mut self) -> Option<Inside> {
-        self.look(true);
-        let words = self.opened.words()?;
-        let after = self.view.figures(words)?;
+        let after = self.settle()?;
         let before = self.before.take().unwrap_or_default();
         let mut inside = std::mem::take(&mut self.inside);
         inside.series = Series::all()
@@ -232,10 +291,7 @@ impl<'a> Reader<'a> {
         inside.records_missed = self.samples.missed();
         inside.started = after.counter(Counter::Started);
         inside.completed = after.counter(Counter::Completed);
-        inside.not_completed = NOT_COMPLETED
-            .map(|counter| after.counter(counter))
-            .iter()
-            .sum();
+        inside.not_completed = not_completed(&after);
         inside.retries = after.counter(Counter::Retries);
         let seconds = self.delays.len() as u64;
         inside.scheduler_delay_mean = self
@@ -264,6 +320,11 @@ const NOT_COMPLETED: [Counter; 5] = [
     Counter::Truncated,
 ];
 
+fn not_completed(figures: &Figures) -> u64 {
+    let counts = NOT_COMPLETED.map(|counter| figures.counter(counter));
+    counts.iter().sum()
+}
+
 fn row(series: Series, after: &Figures, before: &Figures) -> SeriesRow {
     let histogram = after.histogram(series).since(before.histogram(series));
     let (medium, xlarge) = series.reference_ns();
@@ -280,5 +341,58 @@ fn row(series: Series, after: &Figures, before: &Figures) -> SeriesRow {
         max: histogram.max,
         medium,
         xlarge,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::super::scenario::Name;
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_was_sent_in_the_warm_up_does_not_count_when_it_ends() {
+        let times = Times::of(&Setup::page(Name::T3Medium));
+        assert_eq!(times.sent, 4 * SECOND..24 * SECOND);
+        // The slowest answer takes 1.4 × 1.5 s.
+        assert_eq!(times.settled, Duration::from_millis(6_100));
+    }
+
+    #[test]
+    fn processors_are_busy_by_what_came_between_the_looks() {
+        let mut busy = Busy::default();
+        assert_eq!(busy.cores().to_string(), "0");
+        for (at, cpu) in [(4, 10), (5, 10), (8, 16)] {
+            busy.look(at * SECOND, cpu * SECOND);
+        }
+        assert_eq!(busy.cores().to_string(), "1.5");
+    }
+
+    fn idle() -> (Child, Watch) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let watch = Watch::start(child.id(), None, &Setup::page(Name::Quick));
+        (child, watch)
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_lives_has_memory_and_one_that_ended_is_an_error() {
+        let (child, watch) = idle();
+        let (usage, inside) = watch.end().unwrap();
+        assert!(usage.rss_before > 0 && usage.rss_peak >= usage.rss_after);
+        assert!(usage.rss_after > 0 && inside.is_none());
+        end(child);
+
+        let (child, watch) = idle();
+        end(child);
+        let error = watch.end().unwrap_err();
+        assert_eq!(error.to_string(), "it ended under the load");
     }
 }

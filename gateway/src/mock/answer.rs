@@ -1,12 +1,14 @@
-//! What the mock reads in a request and says in return, as OpenAI's chat API has it. No I/O.
+//! What the mock reads in a request and says in return, whichever API it is asked by. No I/O.
 
 use std::borrow::Cow;
-use std::mem;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fmt::Debug;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+
+use super::chat::Chat;
+use super::message::Message;
 
 /// What content is made of, over and over: one byte a character, and nothing that JSON would escape.
 const SENTENCE: &str = "Bifrost is the bridge that burns between the worlds. ";
@@ -14,12 +16,35 @@ const SENTENCE: &str = "Bifrost is the bridge that burns between the worlds. ";
 /// How much text one token stands for in the mock's usage figures, about what English takes.
 const TOKEN_BYTES: usize = 4;
 
+/// The API that a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// OpenAI's chat completions.
+    Chat,
+    /// Anthropic's Messages.
+    Messages,
+}
+
+impl Dialect {
+    /// The one that is spoken at `path`, whatever stands before it.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        if path.ends_with("/chat/completions") {
+            Some(Self::Chat)
+        } else if path.ends_with("/messages") {
+            Some(Self::Messages)
+        } else {
+            None
+        }
+    }
+}
+
 /// The fields of a request that decide its answer.
 #[derive(Debug, Deserialize)]
 pub(super) struct Ask<'a> {
     #[serde(borrow)]
     model: Cow<'a, str>,
     messages: Vec<IgnoredAny>,
+    max_tokens: Option<IgnoredAny>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
 }
@@ -31,10 +56,13 @@ struct StreamOptions {
 
 impl<'a> Ask<'a> {
     /// Reads a request's body, or says what is wrong with it.
-    pub(super) fn parse(body: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn parse(body: &'a [u8], dialect: Dialect) -> Result<Self, String> {
         let ask: Self = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         if ask.messages.is_empty() {
             return Err("`messages` has no message".to_owned());
+        }
+        if dialect == Dialect::Messages && ask.max_tokens.is_none() {
+            return Err("missing field `max_tokens`".to_owned());
         }
         Ok(ask)
     }
@@ -49,55 +77,59 @@ impl<'a> Ask<'a> {
     }
 }
 
+/// What an answer says that it used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tokens {
+    pub(super) prompt: usize,
+    pub(super) completion: usize,
+}
+
+/// How an API writes an answer: all but its text.
+pub(super) trait Form: Debug + Send {
+    /// The whole answer as one object.
+    fn plain(&self, content: &str) -> Bytes;
+    /// Events of a stream before the first piece of its content, and after the last.
+    fn lead(&self) -> usize;
+    fn trail(&self) -> usize;
+    /// The event at `place` among those before.
+    fn before(&self, place: usize) -> Bytes;
+    /// The event with this piece.
+    fn piece(&self, text: &str) -> Bytes;
+    /// The event at `place` among those after.
+    fn after(&self, place: usize) -> Bytes;
+}
+
 /// One answer, in the pieces that a plain one and a stream have in common.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Fields that every object of the answer opens with, but for `object`.
-    opening: String,
+    form: Box<dyn Form>,
     content: String,
-    usage: String,
-    wants_usage: bool,
 }
 
 impl Answer {
     /// The answer to `ask`, whose body had `request_bytes`, with as much content as makes it `body_bytes` when plain.
-    pub(super) fn new(ask: &Ask, request_bytes: usize, body_bytes: usize) -> Self {
-        let number = fastrand::u64(..);
-        let created = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+    pub(super) fn new(
+        ask: &Ask,
+        dialect: Dialect,
+        request_bytes: usize,
+        body_bytes: usize,
+    ) -> Self {
         let model = serde_json::to_string(&ask.model).expect("a string can be JSON");
-        let prompt = request_bytes.div_ceil(TOKEN_BYTES);
-        let completion = body_bytes.div_ceil(TOKEN_BYTES);
-        let total = prompt + completion;
-
-        let mut answer = Self {
-            opening: format!(
-                r#""id":"chatcmpl-{number:016x}","created":{created},"model":{model}"#
-            ),
-            content: String::new(),
-            usage: format!(
-                r#"{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{total}}}"#
-            ),
-            wants_usage: ask.wants_usage(),
+        let tokens = Tokens {
+            prompt: request_bytes.div_ceil(TOKEN_BYTES),
+            completion: body_bytes.div_ceil(TOKEN_BYTES),
         };
-        answer.content = text(body_bytes.saturating_sub(answer.plain().len()));
-        answer
+        let form: Box<dyn Form> = match dialect {
+            Dialect::Chat => Box::new(Chat::new(&model, tokens, ask.wants_usage())),
+            Dialect::Messages => Box::new(Message::new(&model, tokens)),
+        };
+        let content = text(body_bytes.saturating_sub(form.plain("").len()));
+        Self { form, content }
     }
 
     /// The whole answer as one object.
     pub(super) fn plain(&self) -> Bytes {
-        let Self {
-            opening,
-            content,
-            usage,
-            ..
-        } = self;
-        Bytes::from(format!(
-            "{{{opening},\"object\":\"chat.completion\",\"choices\":[{{\"index\":0,\
-             \"message\":{{\"role\":\"assistant\",\"content\":\"{content}\",\"refusal\":null}},\
-             \"logprobs\":null,\"finish_reason\":\"stop\"}}],\"usage\":{usage}}}"
-        ))
+        self.form.plain(&self.content)
     }
 
     /// The answer as a stream's events, its content in `chunks` pieces.
@@ -105,24 +137,8 @@ impl Answer {
         Events {
             answer: self,
             chunks,
-            next: Event::Role,
+            next: 0,
         }
-    }
-
-    fn event(&self, choices: &str, usage: &str) -> Bytes {
-        let Self {
-            opening,
-            wants_usage,
-            ..
-        } = self;
-        let usage = if *wants_usage {
-            format!(r#","usage":{usage}"#)
-        } else {
-            String::new()
-        };
-        Bytes::from(format!(
-            "data: {{{opening},\"object\":\"chat.completion.chunk\",\"choices\":[{choices}]{usage}}}\n\n"
-        ))
     }
 
     /// Piece `n` of `chunks`: as even as whole bytes allow, and all of them together the content.
@@ -143,44 +159,24 @@ fn text(bytes: usize) -> String {
 pub(super) struct Events {
     answer: Answer,
     chunks: usize,
-    next: Event,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    Role,
-    Content(usize),
-    Finish,
-    Usage,
-    Done,
-    Over,
+    /// The place of the next event among all.
+    next: usize,
 }
 
 impl Events {
     /// Whether the next event is one that a model would still have to think of: any piece of content but the first.
     pub(super) fn is_paced(&self) -> bool {
-        matches!(self.next, Event::Content(1..))
+        let first = self.answer.form.lead();
+        (first + 1..first + self.chunks).contains(&self.next)
     }
 
     /// How many there are in all.
     pub(super) fn len(&self) -> usize {
-        // The role, what finished it, and the end mark.
-        self.chunks + 3 + usize::from(self.answer.wants_usage)
+        self.answer.form.lead() + self.chunks + self.answer.form.trail()
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.next == Event::Over
-    }
-
-    fn after(&self, event: Event) -> Event {
-        match event {
-            Event::Role if self.chunks > 0 => Event::Content(0),
-            Event::Content(n) if n + 1 < self.chunks => Event::Content(n + 1),
-            Event::Role | Event::Content(_) => Event::Finish,
-            Event::Finish if self.answer.wants_usage => Event::Usage,
-            Event::Finish | Event::Usage => Event::Done,
-            Event::Done | Event::Over => Event::Over,
-        }
+        self.next == self.len()
     }
 }
 
@@ -188,28 +184,19 @@ impl Iterator for Events {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let after = self.after(self.next);
-        let answer = &self.answer;
-        let choice = |delta: &str, finish_reason: &str| {
-            let choice = format!(
-                r#"{{"index":0,"delta":{{{delta}}},"logprobs":null,"finish_reason":{finish_reason}}}"#
-            );
-            answer.event(&choice, "null")
-        };
-        match mem::replace(&mut self.next, after) {
-            Event::Role => Some(choice(
-                r#""role":"assistant","content":"","refusal":null"#,
-                "null",
-            )),
-            Event::Content(n) => {
-                let piece = answer.piece(n, self.chunks);
-                Some(choice(&format!(r#""content":"{piece}""#), "null"))
-            }
-            Event::Finish => Some(choice("", r#""stop""#)),
-            Event::Usage => Some(answer.event("", &answer.usage)),
-            Event::Done => Some(Bytes::from_static(b"data: [DONE]\n\n")),
-            Event::Over => None,
+        if self.is_over() {
+            return None;
         }
+        let place = self.next;
+        self.next += 1;
+        let form = &self.answer.form;
+        let Some(place) = place.checked_sub(form.lead()) else {
+            return Some(form.before(place));
+        };
+        let Some(place) = place.checked_sub(self.chunks) else {
+            return Some(form.piece(self.answer.piece(place, self.chunks)));
+        };
+        Some(form.after(place))
     }
 }
 
@@ -222,16 +209,21 @@ mod tests {
     const BODY: &[u8] = br#"{"model":"m\"1","messages":[{}],"stream":true}"#;
 
     fn answer(body: &[u8], body_bytes: usize) -> Answer {
-        Answer::new(&Ask::parse(body).unwrap(), body.len(), body_bytes)
+        let ask = Ask::parse(body, Dialect::Chat).unwrap();
+        Answer::new(&ask, Dialect::Chat, body.len(), body_bytes)
     }
 
     #[test]
     fn a_plain_answer_has_exactly_the_size_asked_for() {
-        for size in [400, 999, 1_000, 1_407, 10_563] {
-            let plain = answer(BODY, size).plain();
-            assert_eq!(plain.len(), size);
-            let json: Value = serde_json::from_slice(&plain).unwrap();
-            assert_eq!(json["model"], "m\"1");
+        let body = br#"{"model":"m\"1","messages":[{}],"max_tokens":9}"#;
+        for dialect in [Dialect::Chat, Dialect::Messages] {
+            for size in [400, 999, 1_000, 1_407, 10_563] {
+                let ask = Ask::parse(body, dialect).unwrap();
+                let plain = Answer::new(&ask, dialect, body.len(), size).plain();
+                assert_eq!(plain.len(), size, "{dialect:?}");
+                let json: Value = serde_json::from_slice(&plain).unwrap();
+                assert_eq!(json["model"], "m\"1");
+            }
         }
     }
 
@@ -267,14 +259,17 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_refused_with_the_reason() {
-        let check = |body: &str, reason: &str| {
-            let error = Ask::parse(body.as_bytes()).unwrap_err();
+        let refused = |body: &str, dialect, reason: &str| {
+            let error = Ask::parse(body.as_bytes(), dialect).unwrap_err();
             assert!(error.contains(reason), "{error}");
         };
+        let check = |body, reason| refused(body, Dialect::Chat, reason);
         check("{", "EOF");
         check(r#"{"messages":[{}]}"#, "missing field `model`");
         check(r#"{"model":"m"}"#, "missing field `messages`");
         check(r#"{"model":"m","messages":[]}"#, "no message");
         check(r#"{"model":"m","messages":[{}],"stream":1}"#, "boolean");
+        let unbounded = r#"{"model":"m","messages":[{}]}"#;
+        refused(unbounded, Dialect::Messages, "`max_tokens`");
     }
 }

@@ -14,6 +14,17 @@ pub(super) struct Count {
     cancelled: u64,
     /// Those of `requests` that were answered as a stream.
     streams: u64,
+    /// Connections on which client and mock agreed on TLS. Left out where there was none.
+    #[serde(skip_serializing_if = "is_zero")]
+    handshakes: u64,
+    /// Those of `handshakes` that resumed a session, which saves both sides half of the work.
+    #[serde(skip_serializing_if = "is_zero")]
+    resumed: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Count {
@@ -27,6 +38,8 @@ impl Count {
                 "completed" => &mut count.completed,
                 "cancelled" => &mut count.cancelled,
                 "streams" => &mut count.streams,
+                "handshakes" => &mut count.handshakes,
+                "resumed" => &mut count.resumed,
                 _ => return None,
             };
             *field = bound.parse().ok()?;
@@ -39,6 +52,8 @@ impl Count {
             && self.completed >= bounds.completed
             && self.cancelled >= bounds.cancelled
             && self.streams >= bounds.streams
+            && self.handshakes >= bounds.handshakes
+            && self.resumed >= bounds.resumed
     }
 }
 
@@ -54,6 +69,14 @@ impl Counter {
             counter: self.clone(),
             completed: false,
         }
+    }
+
+    /// Counts a connection with TLS, and whether it is a session's that was `resumed`.
+    pub(super) fn shook_hands(&self, resumed: bool) {
+        self.0.send_modify(|count| {
+            count.handshakes += 1;
+            count.resumed += u64::from(resumed);
+        });
     }
 
     /// The count, as soon as it has reached all of `bounds`.
@@ -116,7 +139,9 @@ mod tests {
                 requests: 3,
                 completed: 1,
                 cancelled: 1,
-                streams: 1
+                streams: 1,
+                handshakes: 0,
+                resumed: 0
             }
         );
     }

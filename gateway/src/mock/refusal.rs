@@ -6,8 +6,10 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
+use super::answer::Dialect;
 use super::body::Body;
 use super::count::Ticket;
+use super::message;
 
 /// Why a request gets no answer.
 #[derive(Debug, thiserror::Error)]
@@ -66,10 +68,23 @@ impl Refusal {
         }
     }
 
-    pub(super) fn into_response(self, ticket: Option<Ticket>) -> Response<Body> {
+    /// In the form of `dialect`, as the answer to the request with that number.
+    pub(super) fn into_response(
+        self,
+        dialect: Dialect,
+        request: &str,
+        ticket: Option<Ticket>,
+    ) -> Response<Body> {
         let (status, kind, code) = self.facts();
-        let error = json!({"error": {"message": self.to_string(), "type": kind, "param": null, "code": code}});
-        let mut response = Response::new(Body::whole(error.to_string(), ticket));
+        let words = self.to_string();
+        let error = match dialect {
+            Dialect::Chat => {
+                json!({"error": {"message": words, "type": kind, "param": null, "code": code}})
+                    .to_string()
+            }
+            Dialect::Messages => message::error(status.as_u16(), &words, request),
+        };
+        let mut response = Response::new(Body::whole(error, ticket));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -77,7 +92,9 @@ impl Refusal {
             // OpenAI sends both; who knows only the older, whole seconds, comes back no earlier than told.
             let seconds = retry_after.as_millis().div_ceil(1_000);
             headers.insert(RETRY_AFTER, number(seconds));
-            headers.insert("retry-after-ms", number(retry_after.as_millis()));
+            if dialect == Dialect::Chat {
+                headers.insert("retry-after-ms", number(retry_after.as_millis()));
+            }
         }
         response
     }

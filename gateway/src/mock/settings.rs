@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::delay::{self, Percentiles};
 use super::manner::KeyManner;
 
-/// The command line of a mock process. It says where it listens in its first line, and ends when its input does.
+/// The command line of a mock process. It says where it listens in its first line, and ends with whoever started
+/// it: the demo's when its input does.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MockArgs {
     // Not `--listen`: that is the gateway's own in every subcommand, and clap panics on two types of one name.

@@ -266,6 +266,19 @@ pub(crate) struct Process {
     started: String,
 }
 
+impl Process {
+    /// What its program is called.
+    pub(crate) fn name(&self) -> String {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.pid));
+        name.unwrap_or_default().trim_end().to_owned()
+    }
+
+    pub(crate) fn kill(&self) {
+        let pid = Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+}
+
 /// Those that `parent` started and that still run.
 pub(crate) fn children(parent: u32) -> HashSet<Process> {
     let of_parent = running().into_iter().filter(|(_, of)| *of == parent);

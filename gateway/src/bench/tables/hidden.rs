@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{added, cpu_us, each, middle, rss_each, success, with_nginx};
+use super::{
+    added, beside_nginx, cpu_us, each, middle, nginx_memory, of_some, rss_each, success, with_nginx,
+};
 use crate::bench::figure::{Figure, Table, Unit, median};
 use crate::bench::hold::Hold;
 use crate::bench::measure::{Measured, Round, Through};
@@ -57,7 +59,7 @@ pub(in crate::bench) fn hidden(page: &Measured, hold: Option<&Hold>) -> Table {
         Figure::new(
             "Sent late by the load, p99",
             Unit::Ns,
-            each(page, |it| Some(it.gateway.load.late.p99)),
+            each(page, |it| of_some(&it.gateway.load.late, |it| it.p99)),
         ),
         Figure::new(
             "CPU a request of the load itself",
@@ -65,7 +67,8 @@ pub(in crate::bench) fn hidden(page: &Measured, hold: Option<&Hold>) -> Table {
             each(page, |it| Some(it.gateway.load.own_cpu_us)),
         ),
     ];
-    let mut note = "Added latency is seen from outside: a quantile of the gateway's requests less the same of the direct path's, each request less the time that the provider says it took.".to_owned();
+    let mut note = "Added latency is seen from outside: a quantile of the gateway's requests less the same of the direct path's, each request less the time that the provider says it took, and – where it doesn't say. CPU a request is told for those that were answered well.".to_owned();
+    note += nginx_memory(page);
     if let Some(hold) = hold {
         figures.push(Figure::new(
             "Highest rate held",
@@ -78,7 +81,7 @@ pub(in crate::bench) fn hidden(page: &Measured, hold: Option<&Hold>) -> Table {
         title: "What the page hides".to_owned(),
         note,
         beside: vec![],
-        references: vec!["nginx"],
+        references: beside_nginx(page),
         figures,
     }
 }
@@ -86,14 +89,18 @@ pub(in crate::bench) fn hidden(page: &Measured, hold: Option<&Hold>) -> Table {
 /// A part of a round's added latency, by a mean or a quantile.
 type Term = fn(&Round, fn(&Spread) -> f64) -> Option<f64>;
 
-/// Where the added latency goes. Means add up exactly, but for rounding; medians nearly.
+/// Where the added latency goes. Means add up exactly, but for rounding. Quantiles of several distributions don't: the
+/// residual has none, and the others' medians are only what they are themselves.
 pub(in crate::bench) fn terms(page: &Measured) -> Table {
     let term = |label: &str, of: Term| {
         let of_mean = move |it| of(it, |it: &Spread| it.mean);
-        Figure::new(label, Unit::Ns, each(page, of_mean)).beside([
-            middle(page, move |it| of(it, |it| it.p50)),
-            middle(page, move |it| of(it, |it| it.p99)),
-        ])
+        Figure::new(label, Unit::Ns, each(page, of_mean))
+            .beside([middle(page, move |it| of(it, |it| it.p50))])
+    };
+    let residual = |it: &Round| {
+        let mean = |it: &Spread| it.mean;
+        let in_process = it.gateway.inside.as_ref()?.in_process.mean;
+        Some(total(it, mean)? - in_process - wire(it, mean)?)
     };
     let is_told = page.rounds.iter().all(|it| !it.gateway.load.hop.is_empty());
     let figures = if is_told {
@@ -103,9 +110,7 @@ pub(in crate::bench) fn terms(page: &Measured) -> Table {
                 Some(of(&it.gateway.inside.as_ref()?.in_process))
             }),
             term("+ HTTP request − the provider's own time", wire),
-            term("+ residual", |it, of| {
-                Some(total(it, of)? - of(&it.gateway.inside.as_ref()?.in_process) - wire(it, of)?)
-            }),
+            Figure::new("+ residual", Unit::Ns, each(page, residual)),
             term("The direct way beyond the provider's own time", |it, of| {
                 Some(of(&it.direct.hop))
             }),
@@ -115,8 +120,8 @@ pub(in crate::bench) fn terms(page: &Measured) -> Table {
     };
     Table {
         title: "Where the added latency goes".to_owned(),
-        note: "*Here* is the mean, whose terms add up. The second term is what sockets and wake-ups between gateway and provider take; the residual is the same between client and gateway, less the same on the direct way, which is told beside it.".to_owned(),
-        beside: vec!["p50", "p99"],
+        note: "*Here* is the mean, whose terms add up; medians don't, being each of its own distribution. The second term is what sockets and wake-ups between gateway and provider take; the residual is the same between client and gateway, less the same on the direct way, which is told beside it.".to_owned(),
+        beside: vec!["p50"],
         references: vec![],
         figures,
     }
@@ -140,7 +145,11 @@ pub(in crate::bench) fn sustained(page: &Measured) -> Table {
             let rows = (0_u32..).zip(&load.timeline);
             let end = load.timeline.len() as f64;
             let within = rows.filter(|(second, _)| of(f64::from(*second), end));
-            median(&within.map(|(_, row)| row.hop_p99).collect::<Vec<_>>())
+            median(
+                &within
+                    .filter_map(|(_, row)| row.hop_p99)
+                    .collect::<Vec<_>>(),
+            )
         })
     };
     let first: fn(f64, f64) -> bool = |at, _| at < MINUTE;
@@ -221,18 +230,27 @@ pub(in crate::bench) fn shape(measured: &Measured) -> Table {
     figures.push(both("Peak RSS", Unit::Bytes, |_, it| {
         Some(it.usage.rss_peak as f64)
     }));
+    if measured.setup.tls {
+        figures.extend([
+            both("Connections with TLS", Unit::Count, |_, it| {
+                Some(it.handshakes as f64)
+            }),
+            both("Resumed sessions among them", Unit::Count, |_, it| {
+                Some(it.resumed as f64)
+            }),
+        ]);
+    }
     Table {
         title: format!("Beside the page: {}", measured.setup.name),
-        note: format!("{}.", measured.setup.words()),
+        note: format!("{}.{}", measured.setup.words(), nginx_memory(measured)),
         beside: vec![],
-        references: vec!["nginx"],
+        references: beside_nginx(measured),
         figures,
     }
 }
 
 fn first(direct: &LoadReport, through: &LoadReport, of: fn(&Spread) -> f64) -> Option<f64> {
-    let (direct, through) = (&direct.first_event, &through.first_event);
-    (!direct.is_empty() && !through.is_empty()).then(|| of(through) - of(direct))
+    Some(of_some(&through.first_event, of)? - of_some(&direct.first_event, of)?)
 }
 
 /// What a start takes.
@@ -263,6 +281,7 @@ mod tests {
 
     use super::*;
     use crate::bench::fixture;
+    use crate::bench::tally::SecondRow;
 
     #[test]
     fn the_terms_of_the_added_latency_add_up() {
@@ -278,6 +297,11 @@ mod tests {
         );
         assert!((in_process - 20e3).abs() < 1e-6 && (wire - 150e3).abs() < 1e-6);
         assert!((direct - 100e3).abs() < 1e-6, "{direct}");
+        let text = table.markdown();
+        assert!(
+            text.contains("| + residual | -10 µs (-20 µs–0 ns) | – |"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -291,8 +315,14 @@ mod tests {
         let mut row = gateway.load.timeline[0];
         let mut look = gateway.usage.looks[0];
         gateway.load.timeline = vec![row; 600];
-        row.hop_p99 *= 3.0;
+        row.hop_p99 = row.hop_p99.map(|ns| ns * 3.0);
         gateway.load.timeline[541..].fill(row);
+        // Seconds in which nobody was answered are no fast ones.
+        let outage = SecondRow {
+            failed: 5_000,
+            ..SecondRow::default()
+        };
+        gateway.load.timeline[560..].fill(outage);
         gateway.usage.looks = vec![look; 2];
         look.seconds = 600.0;
         look.rss *= 2;
@@ -306,11 +336,21 @@ mod tests {
     }
 
     #[test]
-    fn without_the_provider_s_own_time_whole_latencies_are_compared() {
-        let [mut direct, mut through] = [100.0, 250.0].map(fixture::load);
-        direct.hop = Spread::default();
-        through.latency.mean = direct.latency.mean + 150e3;
+    fn without_the_provider_s_own_time_what_is_added_is_not_known() {
+        let [mut direct, through] = [100.0, 250.0].map(fixture::load);
         let found = added(&direct, &through, |it| it.mean).unwrap();
         assert!((found - 150e3).abs() < 1e-3, "{found}");
+        direct.hop = Spread::default();
+        assert_eq!(added(&direct, &through, |it| it.mean), None);
+    }
+
+    #[test]
+    fn processor_time_is_told_for_what_was_answered() {
+        let mut through = fixture::through(250.0, 65.0);
+        assert_eq!(cpu_us(&through), Some(65.0));
+        through.load.all.ok /= 2;
+        assert_eq!(cpu_us(&through), Some(130.0));
+        through.load.all.ok = 0;
+        assert_eq!(cpu_us(&through), None);
     }
 }
