@@ -137,6 +137,8 @@ impl Server {
         .context("the exporter thread")?;
         let _ = counted.set(Arc::clone(&telemetry));
 
+        let places = config.server.connections_max.unwrap_or(usize::MAX);
+        let places = Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)));
         let (shutdown, draining) = (Shutdown::new(), Arc::new(AtomicBool::new(false)));
         let access = Arc::new(ArcSwap::from_pointee(Access::front(&config, address.ip())?));
         let admin = Admin::start(
@@ -162,13 +164,11 @@ impl Server {
                 clock: clock.clone(),
                 sink: Arc::clone(&telemetry) as Arc<dyn Sink>,
             };
-            let front = front(desk, watches, certificates.clone(), &shutdown);
+            let front = front(desk, watches, certificates.clone(), &shutdown, &places);
             seats.push(seat(number, connections, front, Arc::clone(&telemetry))?);
         }
         telemetry.set_state(State::Running);
         let drain_timeout = config.drain_timeout;
-        let places = config.server.connections_max;
-        let places = places.unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let door = (access, certificates);
         let reload = Arc::new(Reload::new(
             config,
@@ -181,7 +181,7 @@ impl Server {
             address,
             listener,
             seats,
-            places: Arc::new(Semaphore::new(places)),
+            places,
             admin,
             shutdown,
             draining,
@@ -306,6 +306,7 @@ fn front(
     watches: Watches,
     certificates: Option<Arc<Certificates>>,
     shutdown: &Shutdown,
+    places: &Arc<Semaphore>,
 ) -> Front {
     Front {
         header_timeout: desk.server.header_timeout,
@@ -314,6 +315,7 @@ fn front(
         routes: Routes::new(desk, watches),
         certificates,
         guest: shutdown.guest(),
+        places: Arc::clone(places),
     }
 }
 

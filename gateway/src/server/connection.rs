@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::certificates::Certificates;
 use super::socket::{HeadTimer, Protocol, Socket};
@@ -47,6 +47,8 @@ pub(super) struct Front {
     pub(super) certificates: Option<Arc<Certificates>>,
     pub(super) guest: watch::Receiver<Phase>,
     pub(super) cut: Cut,
+    /// For connections that are open at once.
+    pub(super) places: Arc<Semaphore>,
 }
 
 impl Front {
@@ -94,6 +96,7 @@ impl Front {
         let timer = HeadTimer {
             heard: socket.heard(),
             head: self.header_timeout,
+            places: self.places,
         };
         let mut builder = http1::Builder::new();
         builder

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Semaphore;
 
 /// What every HTTP/2 connection begins with. No request of HTTP/1 does: the third byte tells at the latest.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -127,16 +128,23 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Socket<I> {
     }
 }
 
+/// How long a connection may be idle while others wait for its place.
+const SCARCE_IDLE: Duration = Duration::from_secs(1);
+
 /// hyper has one time limit for both, waiting for a request and reading its head. Its timer knows which of them it is:
-/// the limit that hyper asks for holds while nothing comes, and this shorter one from the head's first byte on.
+/// the limit that hyper asks for holds while nothing comes, unless places for connections are scarce, and this shorter
+/// one from the head's first byte on.
 pub(super) struct HeadTimer {
     pub(super) heard: Heard,
     pub(super) head: Duration,
+    pub(super) places: Arc<Semaphore>,
 }
 
 struct HeadSleep {
     heard: Heard,
     head: Duration,
+    /// What hyper asks for.
+    limit: tokio::time::Instant,
     has_begun: bool,
     sleep: Pin<Box<tokio::time::Sleep>>,
 }
@@ -148,11 +156,18 @@ impl Timer for HeadTimer {
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
         self.heard.0.store(false, Ordering::Relaxed);
+        let limit = tokio::time::Instant::from(deadline);
+        let idle = if self.places.available_permits() == 0 {
+            limit.min(tokio::time::Instant::now() + SCARCE_IDLE)
+        } else {
+            limit
+        };
         Box::pin(HeadSleep {
             heard: self.heard.clone(),
             head: self.head,
+            limit,
             has_begun: false,
-            sleep: Box::pin(tokio::time::sleep_until(deadline.into())),
+            sleep: Box::pin(tokio::time::sleep_until(idle)),
         })
     }
 }
@@ -164,8 +179,8 @@ impl Future for HeadSleep {
         let this = self.get_mut();
         if !this.has_begun && this.heard.0.load(Ordering::Relaxed) {
             this.has_begun = true;
-            let end = tokio::time::Instant::now() + this.head;
-            if end < this.sleep.deadline() {
+            let end = this.limit.min(tokio::time::Instant::now() + this.head);
+            if end != this.sleep.deadline() {
                 this.sleep.as_mut().reset(end);
             }
         }
@@ -232,6 +247,7 @@ mod tests {
         let timer = HeadTimer {
             heard: Heard::default(),
             head: Duration::from_secs(10),
+            places: Arc::new(Semaphore::new(1)),
         };
         let since = tokio::time::Instant::now();
         let sleep = || timer.sleep_until((since + Duration::from_secs(75)).into());
@@ -245,5 +261,22 @@ mod tests {
         assert_eq!(since.elapsed(), Duration::from_secs(40));
         sleep().await;
         assert_eq!(since.elapsed(), Duration::from_secs(75));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_has_less_time_while_others_wait_for_its_place() {
+        let timer = HeadTimer {
+            heard: Heard::default(),
+            head: Duration::from_secs(10),
+            places: Arc::new(Semaphore::new(0)),
+        };
+        let since = tokio::time::Instant::now();
+        let sleep = || timer.sleep_until((since + Duration::from_secs(75)).into());
+        sleep().await;
+        assert_eq!(since.elapsed(), SCARCE_IDLE);
+        let mut head = sleep();
+        timer.heard.0.store(true, Ordering::Relaxed);
+        head.as_mut().await;
+        assert_eq!(since.elapsed(), SCARCE_IDLE + timer.head);
     }
 }
