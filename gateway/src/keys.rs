@@ -599,6 +599,11 @@ fn guide(cumulative: &[f64]) -> Vec<usize> {
 }
 
 /// Which of so many equal parts a number from 0 up to 1 falls into.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is from 0 up to the number of parts"
+)]
 fn part(random: f64, parts: usize) -> usize {
     ((random * parts as f64) as usize).min(parts - 1)
 }

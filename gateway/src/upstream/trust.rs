@@ -7,9 +7,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CipherSuite, ClientConfig, RootCertStore};
+
+mod sessions;
+
+use sessions::Sessions;
 
 /// TLS configurations, by what they trust.
 pub(super) struct Trust {
@@ -59,10 +65,20 @@ fn roots(pem: &[u8]) -> anyhow::Result<RootCertStore> {
 }
 
 fn trusting(roots: RootCertStore) -> anyhow::Result<Arc<ClientConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(Arc::new(cryptography()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.resumption = Resumption::store(Arc::new(Sessions::new()));
     Ok(Arc::new(config))
+}
+
+/// The AES-128 suite goes first, as in browsers: its hash is done by the processor, and SHA-384 of the other took 6 % of
+/// the time while connections were opened.
+fn cryptography() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    provider
 }

@@ -227,6 +227,23 @@ async fn a_session_is_taken_up_again_on_another_runtime() {
     assert_eq!((provider.connections(), provider.resumed()), (2, 1));
 }
 
+#[tokio::test]
+async fn each_connection_of_a_burst_takes_up_an_earlier_session() {
+    const COUNT: usize = 40;
+    let together = |count| Answer::Together(Arc::new(Barrier::new(count)));
+    let provider = TlsProvider::start(together(COUNT));
+    let gateway = in_front_of(&provider, &[("SERVER__WORKERS", "1")]);
+    ask_at_once(gateway.address, COUNT).await;
+    let before = provider.resumed();
+    provider.answer(together(2 * COUNT));
+    ask_at_once(gateway.address, 2 * COUNT).await;
+    let connections = provider.connections();
+    assert_eq!(
+        (connections, provider.resumed() - before),
+        (2 * COUNT, COUNT)
+    );
+}
+
 /// The client's answer says that it is TLS that failed, and no host.
 fn tells_tls_and_no_host(answer: &Answered) {
     assert_eq!(answer.status, 502);
