@@ -4,6 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bifrost_shared::layout::ClockKind;
@@ -24,8 +25,8 @@ enum Source {
 pub struct Stamp(u64);
 
 impl Clock {
-    /// The best clock of this machine. The counter is calibrated for less than a millisecond; it is passed over when
-    /// the kernel itself doesn't trust it, as on old Xen hosts.
+    /// The best clock of this machine. The counter is calibrated once in a process, for some 5 ms and at most 200; it is
+    /// passed over when the kernel itself doesn't trust it, as on old Xen hosts.
     #[must_use]
     pub fn new() -> Self {
         let source =
@@ -34,6 +35,18 @@ impl Clock {
             Ok("tsc" | "kvm-clock") => Self(Source::Counter(quanta::Clock::new())),
             _ => Self(Source::System(Instant::now())),
         }
+    }
+
+    /// Begins to calibrate it on a thread of its own, while the process does other things: half of a start was waiting
+    /// for this.
+    pub fn prepare() {
+        let calibrate = || {
+            let _ = Self::new();
+        };
+        // Without a thread, whoever makes the first clock waits.
+        let _ = thread::Builder::new()
+            .name("clock".to_owned())
+            .spawn(calibrate);
     }
 
     /// A clock that shows `nanoseconds`, for tests.

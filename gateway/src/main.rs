@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bifrost_gateway::cli::{Cli, ConfigTask, Task, TelemetryTask};
+use bifrost_gateway::clock::Clock;
 use bifrost_gateway::notify::{State, Supervisor};
 use bifrost_gateway::server::Server;
 use bifrost_gateway::shutdown::Signals;
@@ -64,6 +65,7 @@ fn test_telemetry(cli: &Cli) -> anyhow::Result<()> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn serve(cli: &Cli) -> anyhow::Result<()> {
+    Clock::prepare();
     let demo = start::demo(cli)?;
     let sources = start::sources(cli, demo.as_ref())?;
     let loaded = config::load(&sources)?;
