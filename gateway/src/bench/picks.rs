@@ -52,7 +52,7 @@ fn healthy(count: u32) -> anyhow::Result<Keys> {
     Keys::new(&(0..count).map(key).collect::<Vec<_>>(), rest, None)
 }
 
-/// Picks as the pipeline does, with a clock and a random number for each, and gives the key back.
+/// Picks as the pipeline does, with a random number for each, and gives the key back.
 fn batch(keys: &Keys) -> Duration {
     let tried = Tried::default();
     let begun = Instant::now();

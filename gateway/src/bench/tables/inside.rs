@@ -47,7 +47,7 @@ pub(in crate::bench) fn picks(picks: &[Pick]) -> Table {
     };
     Table {
         title: "Key selection by itself".to_owned(),
-        note: "The gateway's own code in the benchmark's process, with all keys healthy: a look at the clock, a random number, the pick, its counts, and the key given back; the fastest of 31 batches. The stage of that name has a request's cold caches in it, and its stamps.".to_owned(),
+        note: "The gateway's own code in the benchmark's process, with all keys healthy: a random number, the pick, its counts, and the key given back; the fastest of 31 batches. The stage of that name has a request's cold caches in it, and its stamps.".to_owned(),
         beside: vec![],
         references: vec![],
         figures: picks.iter().map(figure).collect(),
