@@ -26,6 +26,11 @@ use super::Request;
 /// How often a connection is driven in one go. It comes to two; more is the task's budget being used up, and goes on
 /// when the task is polled next.
 const ROUNDS_MAX: usize = 3;
+/// How many requests go through hyper's part of a connection, which is then made anew. They reach it by a channel of
+/// blocks that have room for 32, some 10 KB: a block is touched request by request, and with the 33rd there are two for
+/// good. Measured at 5,000/s for 1.5 s each: RSS was 331 MB after 20 s and 412 MB from the 80th on, and is 302 and 306;
+/// processor time is the same within its spread of 2 %, as it is with 1 or with 16 here.
+const ASKED_MAX: u32 = 4;
 
 /// A connection, and the end of it that takes requests.
 ///
@@ -41,6 +46,8 @@ pub(super) struct Link {
     waker: Waker,
     /// What is waited for had not come when the connection was last driven.
     is_waiting: bool,
+    /// Requests that went through hyper's part of it.
+    asked: u32,
 }
 
 /// What a connection goes over.
@@ -60,7 +67,7 @@ struct Alarm {
 impl Link {
     /// HTTP/1.1 over `io`. Nothing is sent yet.
     pub(super) async fn new(io: Io) -> hyper::Result<Self> {
-        let (requests, connection) = Builder::new().handshake(io).await?;
+        let (requests, connection) = speaking(io).await?;
         let alarm = Arc::new(Alarm {
             is_due: AtomicBool::new(true),
             is_attended: AtomicBool::new(false),
@@ -72,6 +79,7 @@ impl Link {
             waker: Waker::from(Arc::clone(&alarm)),
             alarm,
             is_waiting: false,
+            asked: 0,
         })
     }
 
@@ -84,6 +92,10 @@ impl Link {
         &mut self,
         request: Request,
     ) -> Result<http::Response<Incoming>, TrySendError<Request>> {
+        if self.asked == ASKED_MAX {
+            Box::pin(self.renew()).await;
+        }
+        self.asked += 1;
         let mut answer = pin!(unconstrained(self.requests.try_send_request(request)));
         self.is_waiting = false;
         // Even if tokio's budget has kept the connection from listening.
@@ -123,6 +135,22 @@ impl Link {
             self.drive();
         }
         self.connection.is_none()
+    }
+
+    /// Makes hyper's part of a free connection anew.
+    async fn renew(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let parts = connection.into_parts();
+        // With what nobody asked for behind it, it has ended.
+        if parts.read_buf.is_empty()
+            && let Ok((requests, connection)) = speaking(parts.io).await
+        {
+            self.requests = requests;
+            self.connection = Some(connection);
+            self.asked = 0;
+        }
     }
 
     /// Does what there is to do, and asks for what is waited for.
@@ -181,6 +209,13 @@ impl Wake for Alarm {
             self.task.wake();
         }
     }
+}
+
+/// hyper's two ends of HTTP/1.1 over `io`.
+async fn speaking(
+    io: Io,
+) -> hyper::Result<(SendRequest<Full<Bytes>>, Connection<Io, Full<Bytes>>)> {
+    Builder::new().handshake(io).await
 }
 
 fn poll_frame(incoming: &mut Incoming) -> Poll<Option<hyper::Result<hyper::body::Frame<Bytes>>>> {
@@ -269,7 +304,12 @@ mod tests {
         }
     }
 
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\na";
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+    fn request() -> Request {
+        http::Request::new(Full::new(Bytes::new()))
+    }
 
     /// A connection on which an answer's head has come, and the other end of it.
     async fn answered() -> (Link, Incoming, TcpStream) {
@@ -283,8 +323,7 @@ mod tests {
             assert!(other_end.read(&mut [0; 100]).await.unwrap() > 0);
             other_end.write_all(HEAD).await.unwrap();
         };
-        let request = http::Request::new(Full::new(Bytes::new()));
-        let (answer, ()) = tokio::join!(link.ask(request), answering);
+        let (answer, ()) = tokio::join!(link.ask(request()), answering);
         let Ok(answer) = answer else {
             panic!("it has answered");
         };
@@ -316,6 +355,54 @@ mod tests {
             };
             assert_eq!(data[..], [byte]);
             assert!(!woken.0.load(SeqCst), "it has taken what woke it");
+        }
+    }
+
+    /// An open connection that has brought so many answers, and the other end of it.
+    async fn used(count: u32) -> (Link, TcpStream) {
+        let (mut link, mut incoming, mut other_end) = answered().await;
+        other_end.write_all(b"0\r\n\r\n").await.unwrap();
+        assert_eq!(data(&mut link, &mut incoming).await, None);
+        for _ in 1..count {
+            use_again(&mut link, &mut other_end).await;
+        }
+        (link, other_end)
+    }
+
+    async fn use_again(link: &mut Link, other_end: &mut TcpStream) {
+        let answering = async {
+            assert!(other_end.read(&mut [0; 100]).await.unwrap() > 0);
+            other_end.write_all(ANSWER).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(link.ask(request()), answering);
+        let mut incoming = answer.expect("it has answered").into_body();
+        assert_eq!(data(link, &mut incoming).await.unwrap(), "a");
+        assert_eq!(data(link, &mut incoming).await, None);
+        assert!(link.is_free());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_on_when_it_is_made_anew() {
+        let (mut link, mut other_end) = used(1).await;
+        for _ in 0..3 * ASKED_MAX {
+            use_again(&mut link, &mut other_end).await;
+            assert!((1..=ASKED_MAX).contains(&link.asked), "{}", link.asked);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_asked_for_is_nobodys() {
+        for count in 1..=2 * ASKED_MAX {
+            for is_looked_at in [false, true] {
+                let (mut link, mut other_end) = used(count).await;
+                other_end.write_all(ANSWER).await.unwrap();
+                while !link.alarm.is_due.load(SeqCst) {
+                    tokio::task::yield_now().await;
+                }
+                assert!(!is_looked_at || link.has_ended());
+                let mut refused = link.ask(request()).await.expect_err("it is of no use");
+                assert!(refused.take_message().is_some(), "it was sent: {count}");
+            }
         }
     }
 
