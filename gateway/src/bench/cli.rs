@@ -161,7 +161,14 @@ pub(super) struct LoadArgs {
     pub(super) rate_at_end: Option<u32>,
 
     /// With --rate: rise evenly from nothing to it within so much time at the start, as real load does
-    #[arg(long, value_name = "TIME", default_value = "0s", requires = "rate", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "0s",
+        requires = "rate",
+        conflicts_with = "connections",
+        value_parser = humantime::parse_duration
+    )]
     pub(super) rise: Duration,
 
     /// With --rate: that many requests more, all at once, every --burst-every
@@ -312,6 +319,7 @@ mod tests {
             "--even",
             "--tick 1ms",
             "--rate-at-end 9",
+            "--rise 5s",
             "--rate 1",
         ] {
             let (name, _) = open.split_once(' ').unwrap_or((open, ""));
