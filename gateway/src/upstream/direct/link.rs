@@ -123,7 +123,8 @@ impl Link {
         }
     }
 
-    /// Whether it can take another request. Nobody is woken by it until then.
+    /// Whether it can take another request: its last one was written to the end, too. A provider may answer before it has
+    /// read that, and what is sent behind would be taken for a part of it. Nobody is woken by it until then.
     pub(super) fn is_free(&mut self) -> bool {
         drop(self.alarm.task.take());
         !self.has_ended() && self.requests.is_ready()
@@ -137,7 +138,7 @@ impl Link {
         self.connection.is_none()
     }
 
-    /// Makes hyper's part of a free connection anew.
+    /// Makes hyper's part of a free connection anew: nothing is left in it that is to be written.
     async fn renew(&mut self) {
         let Some(connection) = self.connection.take() else {
             return;
@@ -403,6 +404,24 @@ mod tests {
                 let mut refused = link.ask(request()).await.expect_err("it is of no use");
                 assert!(refused.take_message().is_some(), "it was sent: {count}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_not_free_while_its_last_request_is_on_its_way() {
+        const BYTES: usize = 16 << 20;
+        for count in 1..=ASKED_MAX {
+            let (mut link, mut other_end) = used(count).await;
+            let big = http::Request::new(Full::new(Bytes::from(vec![b'x'; BYTES])));
+            let answering = async {
+                assert!(other_end.read(&mut [0; 100]).await.unwrap() > 0);
+                other_end.write_all(ANSWER).await.unwrap();
+            };
+            let (answer, ()) = tokio::join!(link.ask(big), answering);
+            let mut incoming = answer.expect("it has answered").into_body();
+            assert_eq!(data(&mut link, &mut incoming).await.unwrap(), "a");
+            assert_eq!(data(&mut link, &mut incoming).await, None);
+            assert!(!link.is_free());
         }
     }
 
