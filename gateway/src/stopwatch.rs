@@ -72,7 +72,8 @@ impl Stopwatch {
     pub fn enter(&mut self, stage: Stage) -> u64 {
         let now = self.watches.clock.stamp();
         let spent = self.watches.clock.between(self.entered, now);
-        self.record.stages[self.stage.index()] += spent;
+        // A stage is counted where it took time, and some take less than the counter's tick.
+        self.record.stages[self.stage.index()] += spent.max(1);
         self.stage = stage;
         self.entered = now;
         spent
@@ -274,6 +275,18 @@ mod tests {
             (30, 2)
         );
         assert_eq!(record.added(), 0);
+    }
+
+    #[test]
+    fn a_stage_that_took_less_than_the_clock_can_tell_is_not_passed_by() {
+        let mut bench = Bench::new();
+        bench.pass(5);
+        bench.watch().enter(Stage::KeySelection);
+        bench.watch().enter(Stage::HttpRequest);
+        bench.pass(900);
+        let record = bench.end();
+        assert_eq!(record.stage(Stage::KeySelection), 1);
+        assert_eq!(record.stage(Stage::QueueWait), 0);
     }
 
     #[test]

@@ -35,7 +35,7 @@ SLOW = 6
 # What a request may cost in the dev profile: some 5 % above what it costs. A change that makes it cost less lowers
 # these with it: below LEAST of a bound, it is the count that is wrong, or the bound that guards nothing.
 BOUNDS = {
-    "plain": {"instructions": 102_500, "allocations": 35.7},
+    "plain": {"instructions": 102_500, "allocations": 38.1},
     "event": {"instructions": 27_200, "allocations": 2.9},
 }
 LEAST = 0.5
